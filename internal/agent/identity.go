@@ -116,7 +116,7 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 			return Identity{}, err
 		}
 		log.Warn("join failed, retrying", slog.Any("error", err))
-		if err := pause.Wait(ctx); err != nil {
+		if err := backoff.Sleep(ctx, pause.NextAfter(err)); err != nil {
 			return Identity{}, err
 		}
 	}
@@ -145,7 +145,11 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 		return Identity{}, muster.Errorf(muster.Unavailable, "the response of %s ended early: %w", server, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return Identity{}, joinError(server, resp.StatusCode, respBody)
+		err := joinError(server, resp.StatusCode, respBody)
+		if err.Code == muster.Unavailable {
+			err.Err = backoff.Delayed(resp.Header)
+		}
+		return Identity{}, err
 	}
 	var joined link.Joined
 	if err := json.Unmarshal(respBody, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
@@ -154,7 +158,7 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 	return Identity{Worker: joined.Worker, Key: joined.Key, Server: server.String()}, nil
 }
 
-func joinError(server *url.URL, status int, respBody []byte) error {
+func joinError(server *url.URL, status int, respBody []byte) *muster.Error {
 	var problem struct {
 		Detail string `json:"detail"`
 	}

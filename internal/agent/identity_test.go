@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
@@ -109,5 +110,29 @@ func TestLoadIdentity(t *testing.T) {
 		if _, _, err := LoadIdentity(dir); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), "delete it") {
 			t.Errorf("%q: got %v", bad, err)
 		}
+	}
+}
+
+// A worker whose join is refused with Retry-After waits that long.
+func TestJoinWaitsAsTheServerSays(t *testing.T) {
+	var tries []time.Time
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if tries = append(tries, time.Now()); len(tries) == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Key: "secret"})
+	}))
+	t.Cleanup(srv.Close)
+	u, err := url.Parse(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Join(t.Context(), srv.Client(), u, "join-token", "gpu1", t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if len(tries) != 2 || tries[1].Sub(tries[0]) < time.Second {
+		t.Errorf("joined at %v", tries)
 	}
 }

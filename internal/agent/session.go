@@ -45,7 +45,7 @@ func (a *Agent) connect(ctx context.Context) error {
 			level, tries = slog.LevelWarn, 1
 		}
 		a.log.Log(ctx, level, "not connected, retrying", slog.Any("error", err))
-		if pause.Wait(ctx) != nil {
+		if backoff.Sleep(ctx, pause.NextAfter(err)) != nil {
 			return nil //nolint:nilerr // ctx ended
 		}
 	}

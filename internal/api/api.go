@@ -25,6 +25,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/oidc"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -69,6 +70,8 @@ type Config struct {
 	Metrics http.Handler
 	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
 	ObserveRequest func(method, route string) (done func(status int, stream bool))
+	// RateLimits limits requests per second; it may be nil.
+	RateLimits *ratelimit.Limiter
 	// Connections is the maximum number of connections of the server, from which the limits of keys follow. 0 means 1,000.
 	Connections int
 	// Gateways returns the state of the gateways to other systems, without delay. It may be nil.
@@ -111,7 +114,7 @@ func New(cfg Config) http.Handler { return newServer(cfg).handler }
 
 func newServer(cfg Config) *server {
 	if cfg.Ring == nil {
-		cfg.Ring = keyring.New(cfg.Keys, cfg.Log)
+		cfg.Ring = keyring.New(cfg.Keys, cfg.RateLimits, cfg.Log)
 	}
 	mux := http.NewServeMux()
 	s := &server{
@@ -132,7 +135,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Ring: cfg.Ring, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Ring: cfg.Ring, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

@@ -31,7 +31,7 @@ func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
 }
 
 // withAuth adds the caller to the context of every request, and rejects requests without
-// a valid key except those for documentation and health. A request ends when its key is
+// a valid key except those for documentation and health, and those beyond the limits of their key or address. A request ends when its key is
 // revoked or expires.
 func (s *server) withAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -43,6 +43,10 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 				return
 			}
 			caller.Identify(caller.Audit(r.Context()), p)
+			if err := g.Allow(r.Context()); err != nil {
+				s.router.WriteError(w, r, err)
+				return
+			}
 			release, err := s.limits.AcquireRequest(p, g)
 			if err != nil {
 				s.router.WriteError(w, r, rest.TooMany(err))
@@ -56,6 +60,9 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 			if !isLink(r.URL.Path) && !strings.HasSuffix(r.URL.Path, "/exec") {
 				defer g.Interrupt(w)()
 			}
+		} else if err := s.RateLimits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr)); err != nil {
+			s.router.WriteError(w, r, err)
+			return
 		}
 		next.ServeHTTP(w, rest.WithRequest(r))
 	})

@@ -220,7 +220,7 @@ func (x *expect) check(resp *http.Response, text []byte, method string) *callErr
 		e := &callError{Class: classStatus, Message: "it answers " + resp.Status}
 		// 429 and 503 mean that the request was not processed.
 		e.retryable = status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable || status >= 500 && idempotent(method)
-		e.retryAfter = outbound.RetryAfter(resp.Header, time.Now())
+		e.retryAfter = backoff.RetryAfter(resp.Header, time.Now())
 		return e
 	}
 	if x.JSON == nil {

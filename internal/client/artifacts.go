@@ -129,7 +129,7 @@ func (c *Client) fetchArtifact(ctx context.Context, id muster.TaskID, a muster.A
 		if dst.n > before {
 			retries.progressed(c.opts.StreamRetryTimeout)
 		}
-		if muster.CodeOf(err) != muster.Unavailable || !retries.wait(ctx) {
+		if muster.CodeOf(err) != muster.Unavailable || !retries.wait(ctx, err) {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func (c *Client) PutBlob(ctx context.Context, sha256 string, r io.ReaderAt, size
 			retries.progressed(c.opts.StreamRetryTimeout)
 		}
 		offset = next
-		if (!progressed || code != muster.Conflict) && !retries.wait(ctx) {
+		if (!progressed || code != muster.Conflict) && !retries.wait(ctx, err) {
 			return err
 		}
 	}

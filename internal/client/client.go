@@ -5,7 +5,7 @@
 // unreachable, the code is Unavailable and the message has its address. Calls that are safe
 // to repeat are retried with growing pauses for Options.RetryTimeout: all calls that the
 // server refused as "not done" or that never left this machine, and idempotent calls whose
-// answer was lost. Streams (Logs, Events) resume after a broken connection or a server
+// answer was lost. A server that says when to try again (Retry-After) is not asked earlier, and not at all if that is too late. Streams (Logs, Events) resume after a broken connection or a server
 // restart, until no connection succeeds for Options.StreamRetryTimeout. A server that has never answered
 // this client is retried only for Options.ConnectTimeout.
 //
@@ -39,18 +39,19 @@ import (
 
 // Options configure a Client. Zero values mean the defaults.
 type Options struct {
-	HTTP               *http.Client  // without a Timeout of its own; default: a new one with keep-alive
-	CA                 string        // fingerprint of the server's certificate authority (origin.Options); default: that at the end of the token
-	TLSServerName      string        // see origin.Options; default: the host of the URL
-	ClientCert         string        // file with the certificate that the client presents; default: none
-	ClientKey          string        // file with its key
-	Timeout            time.Duration // of one try of a call; default 30 s
-	RetryTimeout       time.Duration // of all tries of a call; default 5 s
-	StreamRetryTimeout time.Duration // of reconnecting a broken stream or transfer; default 10 min
-	ConnectTimeout     time.Duration // of all tries before the first answer of the server to this client; default RetryTimeout
-	UserAgent          string        // User-Agent; default "muster"
-	Hint               string        // ends the message of an unreachable server; default none
-	OnSlow             func()        // called once, in its own goroutine, if the first answer takes longer than SlowAnswer; may be nil
+	HTTP               *http.Client        // without a Timeout of its own; default: a new one with keep-alive
+	CA                 string              // fingerprint of the server's certificate authority (origin.Options); default: that at the end of the token
+	TLSServerName      string              // see origin.Options; default: the host of the URL
+	ClientCert         string              // file with the certificate that the client presents; default: none
+	ClientKey          string              // file with its key
+	Timeout            time.Duration       // of one try of a call; default 30 s
+	RetryTimeout       time.Duration       // of all tries of a call; default 5 s
+	StreamRetryTimeout time.Duration       // of reconnecting a broken stream or transfer; default 10 min
+	ConnectTimeout     time.Duration       // of all tries before the first answer of the server to this client; default RetryTimeout
+	UserAgent          string              // User-Agent; default "muster"
+	Hint               string              // ends the message of an unreachable server; default none
+	OnSlow             func()              // called once, in its own goroutine, if the first answer takes longer than SlowAnswer; may be nil
+	OnDelay            func(time.Duration) // called when the server asks to wait longer than a second; may be nil
 }
 
 // SlowAnswer is the time after which Options.OnSlow is called.
@@ -139,7 +140,7 @@ func (c *Client) do(ctx context.Context, k call) error {
 		return nil
 	}
 	for r := c.newRetrier(c.opts.RetryTimeout); ; {
-		if err := try(); err == nil || !retryable(err, k.idempotent) || !r.wait(ctx) {
+		if err := try(); err == nil || !retryable(err, k.idempotent) || !r.wait(ctx, err) {
 			return err
 		}
 	}
@@ -220,10 +221,12 @@ func (c *Client) responseError(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
 	var p wire.Problem
 	if err == nil && json.Unmarshal(body, &p) == nil && p.Code != "" {
-		return &muster.Error{Code: p.Code, Message: p.Detail, Fields: p.Errors}
+		return &muster.Error{Code: p.Code, Message: p.Detail, Fields: p.Errors, Err: backoff.Delayed(resp.Header)}
 	}
-	return muster.Errorf(cmp.Or(codes[resp.StatusCode], muster.Internal), "%s answered %s without a reason: check that a Muster server runs at that address",
+	failure := muster.Errorf(cmp.Or(codes[resp.StatusCode], muster.Internal), "%s answered %s without a reason: check that a Muster server runs at that address",
 		c.base, resp.Status)
+	failure.Err = backoff.Delayed(resp.Header)
+	return failure
 }
 
 // retrier spaces out tries until a deadline.
@@ -245,13 +248,16 @@ func (r *retrier) progressed(timeout time.Duration) {
 	r.deadline = time.Now().Add(timeout)
 }
 
-// wait waits before the next try. It returns false if there must be none.
-func (r *retrier) wait(ctx context.Context) bool {
-	pause, now := r.Next(), time.Now()
-	if !r.client.answered.Load() && now.Add(pause).After(r.connect) {
+// wait waits before the next try, after one that failed with err, as long as the server says. It returns false if there must be none.
+func (r *retrier) wait(ctx context.Context, err error) bool {
+	pause, named, now := r.NextAfter(err), backoff.DelayOf(err), time.Now()
+	switch {
+	case !r.client.answered.Load() && now.Add(pause).After(r.connect), named > 0 && now.Add(pause).After(r.deadline), !now.Before(r.deadline):
 		return false
+	case named > time.Second && r.client.opts.OnDelay != nil:
+		r.client.opts.OnDelay(named)
 	}
-	return now.Before(r.deadline) && backoff.Sleep(ctx, pause) == nil
+	return backoff.Sleep(ctx, pause) == nil
 }
 
 // retryable reports whether a failed call may be sent again.
@@ -262,6 +268,9 @@ func retryable(err error, idempotent bool) bool {
 	case muster.Unavailable:
 	default:
 		return false
+	}
+	if backoff.DelayOf(err) > 0 {
+		return true // the server has not processed it
 	}
 	cause := errors.Unwrap(err)
 	if _, ok := errors.AsType[*origin.CertificateError](err); ok {

@@ -53,7 +53,7 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, last
 		switch {
 		case errors.Is(err, errStop):
 			return nil
-		case muster.CodeOf(err) != muster.Unavailable, !r.wait(ctx):
+		case muster.CodeOf(err) != muster.Unavailable, !r.wait(ctx, err):
 			return cmp.Or(ctx.Err(), err)
 		}
 	}

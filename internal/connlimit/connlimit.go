@@ -131,7 +131,7 @@ func (c *conn) rank(now time.Time) int {
 
 // admit registers a connection, or returns nil if it must be closed.
 func (l *Limiter) admit(inner net.Conn) *conn {
-	c := &conn{Conn: inner, limiter: l, address: remoteAddr(inner), since: time.Now()}
+	c := &conn{Conn: inner, limiter: l, address: RemoteAddr(inner.RemoteAddr().String()), since: time.Now()}
 	l.mu.Lock()
 	var victims []*conn
 	if l.addresses[c.address] >= l.perAddress {
@@ -172,8 +172,9 @@ func (l *Limiter) evictable(addr *netip.Addr) []*conn {
 	return found[:min(len(found), 1+l.total/100)]
 }
 
-func remoteAddr(c net.Conn) netip.Addr {
-	addr, err := netip.ParseAddrPort(c.RemoteAddr().String())
+// RemoteAddr returns the IP address in the remote address of a connection or a request, invalid if there is none.
+func RemoteAddr(remote string) netip.Addr {
+	addr, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return netip.Addr{}
 	}

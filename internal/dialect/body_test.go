@@ -32,7 +32,7 @@ func serveLimitedListener(t *testing.T, idle, whole time.Duration, memory int64,
 	url = serve(t, false, new(logBuffer), change, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/unread" {
 			if _, err := dialect.ReadBody(r, 1<<20); err != nil {
-				dialect.WriteJSON(w, dialect.HTTPStatus(err), err.Error())
+				dialect.WriteJSON(w, dialect.HTTPStatus(w, err), err.Error())
 				return
 			}
 		}

@@ -6,15 +6,18 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/browserguard"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/connlimit"
@@ -85,8 +88,10 @@ func (l *Listener) URL() string {
 // A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler:           connlimit.Handler(browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))),
-		ConnContext:       connlimit.ConnContext,
+		Handler: connlimit.Handler(browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return withSource(connlimit.ConnContext(ctx, c), connlimit.RemoteAddr(c.RemoteAddr().String()))
+		},
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
@@ -186,7 +191,7 @@ func (l *Listener) checkBrowser(r *http.Request) error {
 func withLeadingSlash(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
 func writeError(w http.ResponseWriter, _ *http.Request, err error) {
-	WriteJSON(w, HTTPStatus(err), map[string]string{"error": err.Error()})
+	WriteJSON(w, HTTPStatus(w, err), map[string]string{"error": err.Error()})
 }
 
 type callerKey struct{}
@@ -230,8 +235,13 @@ func WriteJSON(w http.ResponseWriter, status int, v any) {
 }
 
 // HTTPStatus returns the status with which gateways answer an error: 500 for one without a code. It differs from Muster's own API for
-// Undetermined, which is 503, because programs of other systems repeat such requests.
-func HTTPStatus(err error) int {
+// Undetermined, which is 503, because programs of other systems repeat such requests. For a request beyond a limit it is 429, and the
+// header Retry-After of w is set.
+func HTTPStatus(w http.ResponseWriter, err error) int {
+	if d := backoff.DelayOf(err); d > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
+		return http.StatusTooManyRequests
+	}
 	return cmp.Or(statuses[muster.CodeOf(err)], http.StatusInternalServerError)
 }
 

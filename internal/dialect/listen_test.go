@@ -40,7 +40,7 @@ func newServer(t *testing.T) dialect.Server {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(pipe) }()
 	t.Cleanup(func() { _ = s.Close(); <-done })
-	return dialect.Connect(pipe, joinKey, submitKey)
+	return dialect.Connect(pipe, joinKey, submitKey, nil)
 }
 
 // logBuffer is all that was logged.
@@ -219,7 +219,7 @@ func TestLongToken(t *testing.T) {
 	if err := pipe.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := dialect.Connect(pipe, joinKey, submitKey) // a server that does not answer
+	s := dialect.Connect(pipe, joinKey, submitKey, nil) // a server that does not answer
 	for length, want := range map[int]muster.Code{256: muster.Unavailable, 257: muster.Unauthenticated, 60_000: muster.Unauthenticated} {
 		if _, err := s.Authorize(t.Context(), strings.Repeat("x", length)); muster.CodeOf(err) != want {
 			t.Errorf("%d bytes: %v", length, err)

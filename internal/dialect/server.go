@@ -18,7 +18,9 @@ import (
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/connlimit"
 	"github.com/muster-dev/muster/internal/lru"
+	"github.com/muster-dev/muster/internal/ratelimit"
 )
 
 // Server connects to the Muster server of this process.
@@ -29,15 +31,16 @@ type Server struct {
 	SubmitterKey string       // a submitter key for the gateway's project
 
 	pipe      *Pipe
+	limits    *ratelimit.Limiter
 	authCache *lru.Cache[string, authResult] // of Authorize, by token
 }
 
 // localURL is the server's address inside the process. It is never resolved.
 const localURL = "http://muster.local"
 
-// Connect returns a Server for the one that accepts the connections of pipe.
-func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
-	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
+// Connect returns a Server for the one that accepts the connections of pipe. Limits apply to keys that are not valid; they may be nil.
+func Connect(pipe *Pipe, joinToken, submitterKey string, limits *ratelimit.Limiter) Server {
+	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, limits: limits, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }
@@ -64,16 +67,30 @@ const (
 )
 
 // Authorize returns the owner of a Muster key. Its errors are Unauthenticated for a key that is not valid, Forbidden for a link to a job,
-// since gateways do not limit requests to one job, and Unavailable. It caches answers for 5 s.
+// since gateways do not limit requests to one job, and Unavailable. It caches answers for 5 s. Like the server's own port, it delays the
+// answer to a key that is not valid, and refuses too many from the address of the context (withSource) with a backoff.DelayError.
 func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, error) {
+	from := sourceOf(ctx)
 	if token == "" {
+		if err := s.limits.AllowAddress(ctx, from); err != nil {
+			return client.Whoami{}, err
+		}
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "a Muster API key is required")
 	}
 	if len(token) > auth.MaxToken { // not cached either
 		return client.Whoami{}, muster.Errorf(muster.Unauthenticated, "unknown API key")
 	}
-	if known, ok := s.authCache.Get(token); ok && time.Now().Before(known.expires) {
-		return known.whoami, known.err
+	known, cached := s.authCache.Get(token)
+	if cached && time.Now().Before(known.expires) {
+		if known.err != nil {
+			return known.whoami, cmp.Or(s.limits.Failed(ctx, from), known.err)
+		}
+		return known.whoami, nil
+	}
+	if valid := cached && known.err == nil; !valid && !auth.IsGenerated(token) {
+		if err := s.limits.Limited(ctx, from); err != nil {
+			return client.Whoami{}, err
+		}
 	}
 	c, err := s.Client(token)
 	if err != nil {
@@ -86,7 +103,22 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 	if code := muster.CodeOf(err); err == nil || code == muster.Unauthenticated || code == muster.Forbidden {
 		s.authCache.Put(token, authResult{whoami: whoami, err: err, expires: time.Now().Add(authCacheTTL)})
 	}
+	if code := muster.CodeOf(err); err != nil && (code == muster.Unauthenticated || code == muster.Forbidden) {
+		err = cmp.Or(s.limits.Failed(ctx, from), err)
+	}
 	return whoami, err
+}
+
+type sourceKey struct{}
+
+// withSource returns a context for requests from an address.
+func withSource(ctx context.Context, from netip.Addr) context.Context {
+	return context.WithValue(ctx, sourceKey{}, from)
+}
+
+func sourceOf(ctx context.Context) netip.Addr {
+	from, _ := ctx.Value(sourceKey{}).(netip.Addr)
+	return from
 }
 
 // authResult is a result of Authorize.
@@ -165,13 +197,7 @@ func NewUUID() string {
 }
 
 // RemoteAddr returns the address from which a request comes, invalid if it is not known.
-func RemoteAddr(r *http.Request) netip.Addr {
-	addr, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	return addr.Addr().Unmap().WithZone("")
-}
+func RemoteAddr(r *http.Request) netip.Addr { return connlimit.RemoteAddr(r.RemoteAddr) }
 
 const (
 	secretSize    = 32

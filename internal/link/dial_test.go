@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/linktest"
 )
@@ -126,5 +127,16 @@ func TestFallbackTellsOfBothFailures(t *testing.T) {
 	want := "cannot connect to http://s: the server answered 502: one; then: cannot connect to http://s: the server answered 404: two"
 	if muster.CodeOf(err) != muster.Unavailable || err.Error() != want || !link.Retryable(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A refusal with Retry-After says so to the caller, and is no reason to try the other transport.
+func TestBusyServerNamesADelay(t *testing.T) {
+	resp := httpResponse(http.StatusTooManyRequests, "later")
+	resp.Header = http.Header{"Retry-After": {"7"}}
+	second := &dialer{}
+	_, err := (&link.Fallback{First: &dialer{err: link.DialError("http://s", link.ResponseError(resp))}, Second: second}).Dial(t.Context())
+	if backoff.DelayOf(err) != 7*time.Second || second.tries != 0 || muster.CodeOf(err) != muster.Unavailable {
+		t.Errorf("%v, with a delay of %s; the other transport was tried %d times", err, backoff.DelayOf(err), second.tries)
 	}
 }

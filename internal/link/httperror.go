@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 // statuses are those with which a transport refuses a session.
@@ -45,7 +46,7 @@ const maxProblem = 4 << 10
 var errBusy = errors.New("busy")
 
 // ResponseError returns the error for an HTTP response without success, and reads its body. Unavailable means
-// that the same request may succeed later. Unauthenticated and Forbidden come only from the server itself:
+// that the same request may succeed later, after the delay of a backoff.DelayError if there is one in its chain. Unauthenticated and Forbidden come only from the server itself:
 // a 401 or 403 of a proxy in between is Invalid.
 func ResponseError(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem)) // a part is useful, too
@@ -77,8 +78,11 @@ func ResponseError(resp *http.Response) error {
 		text = http.StatusText(resp.StatusCode)
 	}
 	err := muster.Errorf(code, "the server answered %d: %s", resp.StatusCode, text)
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		err.Err = errBusy
+	if code == muster.Unavailable {
+		err.Err = backoff.Delayed(resp.Header)
+	}
+	if resp.StatusCode == http.StatusServiceUnavailable || resp.StatusCode == http.StatusTooManyRequests {
+		err.Err = errors.Join(errBusy, err.Err)
 	}
 	return err
 }

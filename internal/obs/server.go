@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -63,6 +64,7 @@ type Server struct {
 	httpRequests   *prometheus.CounterVec
 	httpDurations  *prometheus.HistogramVec
 	httpInFlight   prometheus.Gauge
+	httpLimited    map[ratelimit.Reason]prometheus.Counter
 	batchesDropped prometheus.Counter
 }
 
@@ -120,6 +122,11 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 	m.httpDurations = s.histogramVec("muster_http_request_duration_seconds", "Duration of HTTP requests, by route pattern, without connections of workers.",
 		[]float64{.001, .005, .025, .1, .5, 2.5, 10}, "route")
 	m.httpInFlight = s.gauge("muster_http_requests_in_flight", "HTTP requests in progress, including streams and connections of workers.")
+	limited := s.counterVec("muster_http_requests_limited_total", "Requests that were refused because of a limit per second: of one key (key), or of an address without a valid key (address).", "reason")
+	m.httpLimited = map[ratelimit.Reason]prometheus.Counter{}
+	for _, reason := range []ratelimit.Reason{ratelimit.Key, ratelimit.Address} {
+		m.httpLimited[reason] = limited.WithLabelValues(string(reason))
+	}
 	m.batchesDropped = s.counter("muster_trace_batches_dropped_total", "Batches of the engine whose spans were dropped because tracing could not keep up.")
 	gauges, fleet := &sampledMetrics[ServerSample]{reg: s}, &sampledMetrics[fleetSample]{reg: s}
 	defineServerGauges(gauges)
@@ -262,6 +269,9 @@ func (m *Server) RequestStarted(method, route string) (done func(status int, str
 		}
 	}
 }
+
+// RequestLimited counts a request that was refused because of a rate limit.
+func (m *Server) RequestLimited(reason ratelimit.Reason) { m.httpLimited[reason].Inc() }
 
 // methodLabel limits the values of the label method, which clients choose.
 func methodLabel(method string) string {

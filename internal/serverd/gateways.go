@@ -234,7 +234,7 @@ func (s *Server) connectLocal(ctx context.Context, dir, name, project string) (d
 			return dialect.Server{}, muster.Errorf(muster.Internal, "cannot write %s: %w", path, err)
 		}
 	}
-	return dialect.Connect(s.localPipe, keys.Join, keys.Submitter), nil
+	return dialect.Connect(s.localPipe, keys.Join, keys.Submitter, s.limiter), nil
 }
 
 // localKey returns token if it belongs to a key with this role and project. Otherwise it deletes the old key and returns a new token.

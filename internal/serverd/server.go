@@ -38,6 +38,7 @@ import (
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/spec"
@@ -83,6 +84,8 @@ type Config struct {
 	Systems []dialect.System
 	// SignIn is the OpenID Connect provider with which users sign in; without an issuer there is none.
 	SignIn oidc.Config
+	// RateLimits limits requests per second; the zero value has no limits.
+	RateLimits ratelimit.Config
 	// TLS is the source of the server's certificate; the zero value serves without TLS.
 	TLS certs.Config
 }
@@ -114,6 +117,7 @@ type Server struct {
 	gateways   []*gateway
 	tokens     tokens
 	metrics    *obs.Server
+	limiter    *ratelimit.Limiter
 }
 
 // New opens the port and then the data directory: if the port cannot be opened, no file is created. The server serves when Run is called.
@@ -219,6 +223,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	s.registerMetrics()
+	s.limiter = ratelimit.New(s.cfg.RateLimits, s.metrics.RequestLimited)
 	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
 	s.engine = engine.New(engine.Config{
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
@@ -251,7 +256,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
-	s.keys = keyring.New(s.store, s.log)
+	s.keys = keyring.New(s.store, s.limiter, s.log)
 	var signIn *oidc.Provider
 	if s.cfg.SignIn.Issuer != "" {
 		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
@@ -260,14 +265,14 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
-		Handler: connlimit.Handler(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
+		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
-			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
+			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
 			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
-		})))),
+		}))))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
@@ -398,7 +403,8 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if len(s.gateways) > 0 || s.cfg.Private {
-		local := &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
+		local := &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog,
+			BaseContext: func(net.Listener) context.Context { return ratelimit.Exempt(context.Background()) }}
 		group.Go(func() error { return s.serveHTTP(serviceCtx, local, s.localPipe) })
 	}
 	err := group.Wait()

@@ -67,6 +67,20 @@ func (s *Server) withPin(token string) string {
 	return auth.WithPin(token, s.Pin())
 }
 
+// strictTransport lets browsers use TLS only for 30 days after each answer, with a public certificate: one of the server's own authority would
+// lock out browsers that do not trust it any more, since HSTS forbids exceptions.
+func (s *Server) strictTransport(next http.Handler) http.Handler {
+	if s.certs == nil || s.cfg.TLS.Own {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS != nil { // not within this process
+			w.Header().Set("Strict-Transport-Security", "max-age=2592000")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // AuthorityPath is where a server with its own certificate authority serves the authority's certificate.
 const AuthorityPath = "/ca.crt"
 

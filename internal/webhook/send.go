@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/outbound"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -78,7 +79,7 @@ func (w *Sender) attempt(ctx context.Context, d store.Delivery) store.Delivery {
 		return d
 	}
 	d.Error = truncate(err.Error(), 2*maxText)
-	next := muster.NewTime(now.Add(max(backoff(d.Attempts, rand.Float64()), wait))) //nolint:gosec // jitter is no secret
+	next := muster.NewTime(now.Add(max(retryPause(d.Attempts, rand.Float64()), wait))) //nolint:gosec // jitter is no secret
 	_, permanent := errors.AsType[*permanentError](err)
 	if last := d.CreatedAt.Add(muster.Duration(maxAge)); permanent || next > last {
 		d.NextAt, d.FinishedAt = 0, muster.NewTime(now)
@@ -91,8 +92,8 @@ func (w *Sender) attempt(ctx context.Context, d store.Delivery) store.Delivery {
 	return d
 }
 
-// backoff returns the pause after the given number of attempts; jitter is from 0 to 1.
-func backoff(attempts int, jitter float64) time.Duration {
+// retryPause returns the pause after the given number of attempts; jitter is from 0 to 1.
+func retryPause(attempts int, jitter float64) time.Duration {
 	delay := maxBackoff
 	if shift := attempts - 1; shift < 20 {
 		delay = min(minBackoff<<shift, maxBackoff)
@@ -134,9 +135,9 @@ func (w *Sender) send(ctx context.Context, d *store.Delivery, now time.Time) (st
 	case code >= 300 && code < 400:
 		return code, 0, fmt.Errorf("HTTP %d: redirects are not followed", code)
 	case err != nil || len(body) == 0:
-		return code, min(outbound.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
+		return code, min(backoff.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d %s", code, http.StatusText(code))
 	default:
-		return code, min(outbound.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d: %s", code, truncate(string(body), maxText))
+		return code, min(backoff.RetryAfter(resp.Header, now), maxBackoff), fmt.Errorf("HTTP %d: %s", code, truncate(string(body), maxText))
 	}
 }
 

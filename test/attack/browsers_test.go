@@ -71,6 +71,12 @@ func TestAllAnswersHaveSecurityHeaders(t *testing.T) {
 		check(path, e.request(http.MethodGet, path, token, nil))
 		check(path+" without a key", e.request(http.MethodGet, path, "", nil))
 	}
+	task := e.attempt().Task.String()
+	for _, path := range []string{"/api/v1/events", "/api/v1/tasks/" + task + "/logs", "/api/v1/tasks/" + task + "/logs?follow=true", "/api/v1/tasks/" + task + "/usage?follow=true", "/api//v1/jobs", "/download/muster"} {
+		check(path, e.request(http.MethodGet, path, mustertest.AdminToken, nil))
+	}
+	check("a wrong method", e.request(http.MethodPut, "/api/v1/jobs", token, nil))
+	check("an unknown key", e.request(http.MethodGet, "/api/v1/jobs", "mst_viewer_unknown_key", nil))
 	for _, path := range []string{"/", "/nothing", "/api/jobs/pending"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+port+path, http.NoBody)
 		if err != nil {

@@ -149,7 +149,7 @@ func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
 // TestReadinessFloodIsCheap requests the readiness repeatedly, without a key, while workers with the largest permitted facts are connected.
 func TestReadinessFloodIsCheap(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--rate-limit-address", "0"}}))
 	const kind = `{"name":"x","description":"`
 	kinds, err := json.Marshal([]json.RawMessage{json.RawMessage(kind + strings.Repeat("x", link.MaxOwnKinds-100) + `"}`)})
 	if err != nil {

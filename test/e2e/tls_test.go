@@ -282,6 +282,14 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 		defer conn.Close()
 		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/nothing", http.NoBody)
+	testkit.NoError(t, err)
+	resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "muster.example"}}}).Do(request)
+	testkit.NoError(t, err)
+	testkit.NoError(t, resp.Body.Close())
+	if got := resp.Header.Get("Strict-Transport-Security"); got != "max-age=2592000" {
+		t.Errorf("a public certificate, and the header Strict-Transport-Security is %q", got)
+	}
 	second := issue()
 	testkit.AwaitNil(t, "the new certificate is used", 30*time.Second, func() error {
 		for range 20 { // none of them may fail

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -88,19 +87,4 @@ func CheckScheme(u *url.URL) error {
 		return &DeniedError{u.Redacted() + " is not an http or https URL"}
 	}
 	return nil
-}
-
-// maxRetryAfter is the most that RetryAfter returns.
-const maxRetryAfter = 365 * 24 * time.Hour
-
-// RetryAfter returns the pause that the header Retry-After asks for, as seconds or a date; 0 if there is none.
-func RetryAfter(h http.Header, now time.Time) time.Duration {
-	text := h.Get("Retry-After")
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil && seconds > 0 {
-		return time.Duration(min(seconds, maxRetryAfter.Seconds()) * float64(time.Second))
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return min(max(at.Sub(now), 0), maxRetryAfter)
-	}
-	return 0
 }

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"net/url"
 	"testing"
-	"time"
 )
 
 func TestPublic(t *testing.T) {
@@ -57,17 +56,6 @@ func TestRedirectToAnotherHostDropsKeys(t *testing.T) {
 		_ = resp.Body.Close()
 		if len(key) != 1 || key[0] != want {
 			t.Errorf("%s: received %q, want %q", path, key, want)
-		}
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for text, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "0.5": time.Second / 2, "-1": 0, "1e300": 365 * 24 * time.Hour, "NaN": 0, "soon": 0, "Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:00:05 GMT": 0,
-	} {
-		if got := RetryAfter(http.Header{"Retry-After": {text}}, now); got != want {
-			t.Errorf("%q is %s", text, got)
 		}
 	}
 }

@@ -139,7 +139,7 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 			pause.Reset()
 			lastProgress = time.Now()
 		}
-		wait := pause.Next()
+		wait := pause.NextAfter(err)
 		if time.Since(lastProgress)+wait > retryTimeout {
 			return muster.Errorf(muster.Unavailable, "%s failed for %s: %w", desc, retryTimeout, err)
 		}
@@ -151,7 +151,7 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 }
 
 func statusError(resp *http.Response) error {
-	err := muster.Errorf(muster.Unavailable, "the server returned %s", resp.Status)
+	err := &muster.Error{Code: muster.Unavailable, Message: "the server returned " + resp.Status, Err: backoff.Delayed(resp.Header)}
 	if code := resp.StatusCode; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
 		return err
 	}

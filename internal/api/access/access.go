@@ -12,13 +12,15 @@ import (
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/oidc"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 // Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
 	Keys    store.KeyStore
-	Ring    *keyring.Ring // of Keys
+	Ring    *keyring.Ring      // of Keys
+	Limits  *ratelimit.Limiter // of requests without a key; may be nil
 	Jobs    Jobs
 	Log     *slog.Logger
 	Version string         // of this build

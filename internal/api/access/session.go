@@ -1,10 +1,10 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/http"
-	"net/netip"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -13,6 +13,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
 )
 
 // PathSession is the path of sign-in and sign-out, which need no key.
@@ -32,20 +33,11 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 	if len(r.Header["Authorization"]) == 0 && cookies {
 		if token = cookieToken(r); token != "" {
 			if err := a.checkOrigin(r); err != nil {
-				return auth.Principal{}, nil, err
+				return auth.Principal{}, nil, cmp.Or(a.Limits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr)), err)
 			}
 		}
 	}
-	return a.Ring.Authenticate(r.Context(), token, addressOf(r))
-}
-
-// addressOf returns the address of a client, "" if it is not known.
-func addressOf(r *http.Request) string {
-	at, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return ""
-	}
-	return at.Addr().Unmap().String()
+	return a.Ring.Authenticate(r.Context(), connlimit.RemoteAddr(r.RemoteAddr), token)
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -101,7 +93,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := a.Ring.Authenticate(ctx, in.Body.Token, addressOf(r))
+	p, _, err := a.Ring.Authenticate(ctx, connlimit.RemoteAddr(r.RemoteAddr), in.Body.Token)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,14 @@ package keyring
 import (
 	"context"
 	"net/http"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -21,21 +25,27 @@ type ActiveKey struct {
 	expiryTimer *time.Timer // nil for a key that does not expire
 	storedAt    int64       // the usedAt that is in the store
 
+	limits *ratelimit.Limiter
+	bucket *rate.Limiter // of limits
+
 	usedAt   atomic.Int64 // a muster.Time
-	usedFrom atomic.Pointer[string]
+	usedFrom atomic.Pointer[netip.Addr]
 
 	requests, streams, searches, charts, explanations atomic.Int64 // currently running; see Limits
 }
 
-func newActiveKey() *ActiveKey {
-	k := &ActiveKey{}
+func newActiveKey(limits *ratelimit.Limiter) *ActiveKey {
+	k := &ActiveKey{limits: limits, bucket: limits.NewKeyBucket()}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	k.usedFrom.Store(new(string))
+	k.usedFrom.Store(&netip.Addr{})
 	return k
 }
 
+// Allow counts a request of the key, see ratelimit.Limiter.AllowKey.
+func (k *ActiveKey) Allow(ctx context.Context) error { return k.limits.AllowKey(ctx, k.bucket) }
+
 // use records a use from an address.
-func (k *ActiveKey) use(from string) {
+func (k *ActiveKey) use(from netip.Addr) {
 	k.usedAt.Store(int64(muster.NewTime(time.Now())))
 	if *k.usedFrom.Load() != from {
 		changed := from // so that only a change allocates

@@ -3,13 +3,17 @@
 package keyring
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/lru"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -18,12 +22,16 @@ const (
 	// another server revoked ends, too.
 	maxCachedKeys = 1_000
 	cacheTTL      = 30 * time.Second
+	// maxSeen is the number of tokens that were valid once and are looked up again also from addresses that send many invalid ones.
+	maxSeen = 10_000
 )
 
 // Ring finds keys by their tokens. It is safe for concurrent use.
 type Ring struct {
-	keys store.KeyStore
-	log  *slog.Logger
+	keys   store.KeyStore
+	log    *slog.Logger
+	limits *ratelimit.Limiter
+	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: a key that was read before one is not cached after it
@@ -36,24 +44,40 @@ type cachedKey struct {
 	until time.Time
 }
 
-// New returns a Ring for the keys of a store.
-func New(keys store.KeyStore, log *slog.Logger) *Ring {
-	return &Ring{keys: keys, log: log, cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
+// New returns a Ring for the keys of a store. Requests without a valid key, and those of each key, have limits, which may be nil.
+func New(keys store.KeyStore, limits *ratelimit.Limiter, log *slog.Logger) *Ring {
+	return &Ring{keys: keys, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
 }
 
-// Authenticate returns the owner of a token and its active key, or an Unauthenticated error. It records the use from an address.
-func (r *Ring) Authenticate(ctx context.Context, token, from string) (auth.Principal, *ActiveKey, error) {
+// Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to
+// an unknown token takes longer the more of them the address has sent. From an address beyond its limit, tokens are refused without a lookup unless
+// they were valid before or are too long to be guessed. It records the use of the key.
+func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) (auth.Principal, *ActiveKey, error) {
 	if token == "" {
+		if err := r.limits.AllowAddress(ctx, from); err != nil {
+			return auth.Principal{}, nil, err
+		}
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
 			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
 	}
-	key, active, err := r.find(ctx, auth.Hash(token))
-	if muster.CodeOf(err) == muster.NotFound {
-		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
+	hash := auth.Hash(token)
+	if _, seen := r.seen.Get(hash); !seen && !auth.IsGenerated(token) {
+		if err := r.limits.Limited(ctx, from); err != nil {
+			return auth.Principal{}, nil, err
+		}
+	}
+	key, active, err := r.find(ctx, hash)
+	switch muster.CodeOf(err) {
+	case muster.NotFound:
+		err = muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
+		fallthrough
+	case muster.Unauthenticated, muster.Forbidden:
+		return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
 	}
 	if err != nil {
 		return auth.Principal{}, nil, err
 	}
+	r.seen.Add(hash, struct{}{})
 	active.use(from)
 	id := key.ID
 	if key.Rotated {
@@ -98,7 +122,7 @@ func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
 	}
 	active := r.active[key.ID]
 	if active == nil {
-		active = newActiveKey()
+		active = newActiveKey(r.limits)
 		r.assign(active, key)
 	}
 	return key, active, nil
@@ -235,7 +259,7 @@ func (r *Ring) storeUses(ctx context.Context, end bool) {
 		}
 		if at := active.usedAt.Load(); at > active.storedAt {
 			changed = append(changed, active)
-			uses = append(uses, store.KeyUse{Hash: active.key.Hash, At: muster.Time(at), From: *active.usedFrom.Load()})
+			uses = append(uses, store.KeyUse{Hash: active.key.Hash, At: muster.Time(at), From: addressText(*active.usedFrom.Load())})
 		}
 	}
 	r.mu.Unlock()
@@ -265,5 +289,13 @@ func (r *Ring) LastUse(key *store.Key) (at muster.Time, from string) {
 	if active.requests.Load() > 0 {
 		at = muster.NewTime(time.Now())
 	}
-	return at, *active.usedFrom.Load()
+	return at, addressText(*active.usedFrom.Load())
+}
+
+// addressText returns an address, "" if it is not known.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }

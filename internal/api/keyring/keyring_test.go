@@ -3,6 +3,7 @@ package keyring
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,10 +37,10 @@ func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 // A key that was read before its revocation is neither accepted nor cached after it.
 func TestRevocationDuringLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
-	k := New(slow, slog.New(slog.DiscardHandler))
+	k := New(slow, nil, slog.New(slog.DiscardHandler))
 	var lookup sync.WaitGroup
 	lookup.Go(func() {
-		if _, _, err := k.Authenticate(t.Context(), "token", ""); muster.CodeOf(err) != muster.Unauthenticated {
+		if _, _, err := k.Authenticate(t.Context(), netip.Addr{}, "token"); muster.CodeOf(err) != muster.Unauthenticated {
 			t.Errorf("the first lookup: %v", err)
 		}
 	})
@@ -73,8 +74,8 @@ func TestGrantsExpireWithTheirKeys(t *testing.T) {
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
-			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, slog.New(slog.DiscardHandler))
-			_, g, err := k.Authenticate(t.Context(), "token", "")
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, nil, slog.New(slog.DiscardHandler))
+			_, g, err := k.Authenticate(t.Context(), netip.Addr{}, "token")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func (s *useStore) TouchKeys(_ context.Context, uses []store.KeyUse) error {
 func TestUsesAreStoredOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &useStore{oneKey: oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), Hash: "h"}}, stored: make(chan []store.KeyUse, 9)}
-		r := New(s, slog.New(slog.DiscardHandler))
+		r := New(s, nil, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = r.Run(ctx) })
@@ -123,7 +124,7 @@ func TestUsesAreStoredOnceAMinute(t *testing.T) {
 		at := func(d time.Duration) muster.Time { return muster.NewTime(begin.Add(d)) }
 		request := func(from string) *ActiveKey {
 			t.Helper()
-			_, k, err := r.Authenticate(t.Context(), "token", from)
+			_, k, err := r.Authenticate(t.Context(), netip.MustParseAddr(from), "token")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -181,10 +182,10 @@ func TestUsesAreStoredOnceAMinute(t *testing.T) {
 
 // BenchmarkAuthenticate measures what each request costs with a key that is in use.
 func BenchmarkAuthenticate(b *testing.B) {
-	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, slog.New(slog.DiscardHandler))
+	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, nil, slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := r.Authenticate(b.Context(), "mst_viewer_abcdefghabcdefghabcdefghabcdefgh", "10.0.0.1"); err != nil {
+		if _, _, err := r.Authenticate(b.Context(), netip.AddrFrom4([4]byte{10, 0, 0, 1}), "mst_viewer_abcdefghabcdefghabcdefghabcdefgh"); err != nil {
 			b.Fatal(err)
 		}
 	}

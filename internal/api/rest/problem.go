@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/schema"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/backoff"
 )
 
 const problemType = "application/problem+json"
@@ -37,17 +40,21 @@ var statuses = map[muster.Code]int{
 }
 
 // problem is a problem document that implements huma's error interfaces.
-type problem struct{ wire.Problem }
+type problem struct {
+	wire.Problem
+
+	retryAfter time.Duration // when the request may be repeated; 0 if that is not known
+}
 
 func (p *problem) Error() string             { return p.Detail }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return problemType }
 
 func newProblem(status int, err *muster.Error) *problem {
-	return &problem{wire.Problem{
+	return &problem{Problem: wire.Problem{
 		Type: "about:blank", Title: statusText(status), Status: status,
 		Detail: err.Message, Code: err.Code, Errors: err.Fields,
-	}}
+	}, retryAfter: backoff.DelayOf(err)}
 }
 
 // statusText returns the name of a status as in RFC 9110; package http has older names for two of them.
@@ -62,7 +69,7 @@ func statusText(status int) string {
 	}
 }
 
-// TooManyError is an Unavailable error for a caller with too many requests at once: its status is 429.
+// TooManyError is an Unavailable error without a backoff.DelayError, whose status is 429 as well, for a caller with too many requests at once: its status is 429.
 type TooManyError struct{ error }
 
 func (e TooManyError) Unwrap() error { return e.error }
@@ -84,7 +91,7 @@ func (rr *Router) problem(r *http.Request, err error) *problem {
 	if !ok {
 		status = http.StatusInternalServerError
 	}
-	if _, ok := errors.AsType[TooManyError](err); ok {
+	if _, ok := errors.AsType[TooManyError](err); ok || backoff.DelayOf(err) > 0 {
 		status = http.StatusTooManyRequests
 	}
 	return newProblem(status, apiErr)
@@ -99,18 +106,18 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	h := w.Header()
 	h.Del("Content-Length")
 	h.Set("Content-Type", problemType)
-	maps.Copy(h, problemHeaders(p.Code))
+	maps.Copy(h, problemHeaders(p))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
-// problemHeaders returns the standard headers for a code.
-func problemHeaders(c muster.Code) http.Header {
-	switch c {
+// problemHeaders returns the standard headers for a problem.
+func problemHeaders(p *problem) http.Header {
+	switch p.Code {
 	case muster.Unauthenticated:
 		return http.Header{"Www-Authenticate": {`Bearer realm="muster"`}}
 	case muster.Unavailable:
-		return http.Header{"Retry-After": {"1"}}
+		return http.Header{"Retry-After": {strconv.Itoa(max(1, int(math.Ceil(p.retryAfter.Seconds()))))}}
 	default:
 		return nil
 	}

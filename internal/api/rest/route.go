@@ -113,7 +113,7 @@ func Handle[I, O any](rr *Router, rt Route, h func(ctx context.Context, in *I) (
 		}
 		if err != nil {
 			p := rr.problem(RequestOf(ctx), err)
-			return nil, huma.ErrorWithHeaders(p, problemHeaders(p.Code))
+			return nil, huma.ErrorWithHeaders(p, problemHeaders(p))
 		}
 		return out, nil
 	})

@@ -26,6 +26,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/origin"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/sdnotify"
 	"github.com/muster-dev/muster/internal/serverd"
 )
@@ -51,14 +52,18 @@ type serverConfig struct {
 	webhookSecret   app.Secret
 	publicURL       string
 	allowHosts      []string
+	rateLimits      ratelimit.Config
 	output          string
 
 	secrets struct{ admin, join, webhook string } // see readSecrets
 }
 
+// maxRate is the highest rate limit that may be set.
+const maxRate = 1_000_000
+
 // newServerConfig returns the defaults.
 func newServerConfig(listen string) serverConfig {
-	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), LogOptions: app.DefaultLogOptions(), retentionOptions: newRetentionOptions(), signInOptions: newSignInOptions()}
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), rateLimits: ratelimit.Config{PerKey: ratelimit.DefaultPerKey, PerAddress: ratelimit.DefaultPerAddress}, LogOptions: app.DefaultLogOptions(), retentionOptions: newRetentionOptions(), signInOptions: newSignInOptions()}
 }
 
 func (c *serverConfig) flags() []cli.Flag {
@@ -78,6 +83,8 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.workerAddresses, parseNetworks, formatNetworks),
 			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications; browsers may reach it by this name only, and by --allow-host"}.WithEnv().StringVar(&c.publicURL),
 			app.Option{Name: "allow-host", Value: "name", Usage: "Another name by which browsers may reach the server, such as muster.lab.example or .lab.example; may be repeated"}.WithEnv().ListVar(&c.allowHosts),
+			app.Option{Name: "rate-limit", Value: "n", Usage: "Requests per second with one API key; 0 for no limit"}.WithEnv().IntVar(&c.rateLimits.PerKey, 0, maxRate),
+			app.Option{Name: "rate-limit-address", Value: "n", Usage: "Requests per second without a valid API key from one address or IPv6 /64; 0 for no limit"}.WithEnv().IntVar(&c.rateLimits.PerAddress, 0, maxRate),
 			app.Var(app.Option{Name: "webhook-allow", Value: "networks", Usage: "Additional networks that notifications may be sent to, such as 10.0.0.0/8, private, loopback, none or any"}.WithEnv(),
 				&c.webhookNetworks, parseNetworks, formatNetworks),
 			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
@@ -149,7 +156,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, AllowHosts: c.allowHosts, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates, SignIn: signIn,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, AllowHosts: c.allowHosts, RateLimits: c.rateLimits, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates, SignIn: signIn,
 	}, log)
 	if err != nil {
 		return err

@@ -140,6 +140,9 @@ func NewClient(target Server, hint string) (*client.Client, error) {
 		OnSlow: func() {
 			_, _ = fmt.Fprintf(term.NewScreen(os.Stderr, os.Getenv), "muster: waiting for the server at %s (Ctrl-C to stop)\n", target.URL)
 		},
+		OnDelay: func(d time.Duration) {
+			_, _ = fmt.Fprintf(term.NewScreen(os.Stderr, os.Getenv), "muster: the server at %s accepts no more requests now: trying again in %s (Ctrl-C to stop)\n", target.URL, d.Round(time.Second))
+		},
 	}))
 }
 

@@ -13,12 +13,12 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
 )
 
@@ -148,11 +148,7 @@ func (r *Remote) Read(resp *http.Response) (*Response, error) {
 	if err != nil {
 		return &Response{remote: r}, muster.Errorf(muster.Unavailable, "cannot read the answer of %s at %s: %w", r.cfg.Name, r.Origin(), err)
 	}
-	a := &Response{Status: resp.StatusCode, Body: body, remote: r}
-	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		a.RetryAfter = time.Duration(min(seconds, 24*3600)) * time.Second
-	}
-	return a, nil
+	return &Response{Status: resp.StatusCode, Body: body, RetryAfter: min(backoff.RetryAfter(resp.Header, time.Now()), 24*time.Hour), remote: r}, nil
 }
 
 // FileForm returns a multipart body with one file of size bytes, its content type and its length.

@@ -98,7 +98,7 @@ func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	if muster.CodeOf(err) == muster.Unauthenticated {
 		text = "Authentication required"
 	}
-	dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
+	dialect.WriteJSON(w, dialect.HTTPStatus(w, err), map[string]string{"error": text, "status": statusError, "message": err.Error()})
 }
 
 func (g *gateway) status(w http.ResponseWriter, _ *http.Request) error {

@@ -129,7 +129,7 @@ func writeError(w http.ResponseWriter, _ *http.Request, err error) {
 	if e, ok := errors.AsType[*muster.Error](err); ok && len(e.Fields) > 0 {
 		body.Details = e.Fields
 	}
-	dialect.WriteJSON(w, dialect.HTTPStatus(err), body)
+	dialect.WriteJSON(w, dialect.HTTPStatus(w, err), body)
 }
 
 func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) error {

@@ -175,7 +175,7 @@ func (g *Gateway) authorizeWorker(r *http.Request, id string) (*fleet.Worker, er
 
 func (g *Gateway) heartbeat(w http.ResponseWriter, r *http.Request) error {
 	fail := func(err error) error {
-		dialect.WriteJSON(w, dialect.HTTPStatus(err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
+		dialect.WriteJSON(w, dialect.HTTPStatus(w, err), map[string]any{"success": false, "pendingJobs": []job{}, "error": err.Error()})
 		return nil
 	}
 	worker, err := g.authorizeWorker(r, r.PathValue("worker"))

@@ -289,7 +289,7 @@ func workerNotFound() error { return &statusError{http.StatusNotFound, "Worker n
 
 // writeError answers as TrainForge does when something is wrong.
 func writeError(w http.ResponseWriter, _ *http.Request, err error) {
-	body, status := map[string]any{"error": err.Error()}, dialect.HTTPStatus(err)
+	body, status := map[string]any{"error": err.Error()}, dialect.HTTPStatus(w, err)
 	if f, ok := errors.AsType[*statusError](err); ok {
 		status = f.status
 	} else if status == http.StatusUnauthorized {

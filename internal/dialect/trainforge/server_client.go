@@ -6,12 +6,12 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/trainforge/project"
 )
@@ -82,8 +82,8 @@ func (l *rateLimit) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	wait = min(5*time.Second<<min(l.hits, 5), 2*time.Minute)
 	l.hits++
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
-		wait = min(time.Duration(s)*time.Second, 15*time.Minute)
+	if named := backoff.RetryAfter(res.Header, time.Now()); named > 0 {
+		wait = min(named, 15*time.Minute)
 	}
 	l.retryAt = time.Now().Add(wait)
 	return res, nil

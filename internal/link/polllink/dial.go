@@ -133,7 +133,11 @@ func (c *workerConn) retry(ctx context.Context, request func(context.Context) er
 		case muster.CodeOf(err) != muster.Unavailable || time.Since(since) > retryTimeout:
 			return err
 		}
-		if err := c.once(ctx, pause.Wait); err != nil && ctx.Err() != nil {
+		wait := pause.NextAfter(err)
+		if time.Since(since)+wait > retryTimeout {
+			return err
+		}
+		if err := c.once(ctx, func(ctx context.Context) error { return backoff.Sleep(ctx, wait) }); err != nil && ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}

@@ -84,7 +84,7 @@ func (g *Gateway) writeError(w http.ResponseWriter, r *http.Request, err error) 
 		writeJSON(w, http.StatusUnprocessableEntity, mloc.Object{"detail": []any{mloc.Object{"type": u.kind, "loc": []any{"body", u.field}, "msg": u.message}}})
 		return
 	}
-	status := dialect.HTTPStatus(err)
+	status := dialect.HTTPStatus(w, err)
 	if status == http.StatusInternalServerError {
 		g.log.Error("MLOC: a request failed", slog.String("method", r.Method), slog.Any("why", err))
 	}
