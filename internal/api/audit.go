@@ -60,9 +60,9 @@ func (s *server) withAudit(next http.Handler) http.Handler {
 func (s *server) record(ctx context.Context, rec *audit.Record, when rest.Audit, status int) {
 	rec.Status = status
 	switch {
+	case rec.Outcome == audit.Denied: // also with a redirect to a page that says so
 	case status < http.StatusBadRequest:
 		rec.Outcome = audit.Allowed
-	case rec.Outcome == audit.Denied:
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		rec.Outcome = audit.Denied
 	default:

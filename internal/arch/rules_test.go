@@ -66,7 +66,7 @@ var rules = map[string]rule{
 	"backup":         {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":        {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":       {ring: contract, internal: []string{"audit"}},
-	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "link", "store"}},
+	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "link", "oidc", "store"}},
 	"api/granting":   {ring: adapter, internal: []string{"store"}},
 	"api/caller":     {ring: adapter, internal: []string{"audit", "auth"}},
 	"api/redact":     {ring: adapter},
@@ -89,6 +89,7 @@ var rules = map[string]rule{
 	"certs":        {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
 	"cidcheck":     {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":         {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
+	"oidc":         {ring: adapter, internal: []string{"auth", "origin", "sealing"}, external: []string{"github.com/coreos/go-oidc/v3/oidc", "golang.org/x/oauth2"}},
 	"sealing":      {ring: adapter, internal: []string{"atomicfile"}, external: []string{"golang.org/x/crypto/chacha20poly1305"}},
 
 	"agent/progress": {ring: contract},
@@ -203,6 +204,7 @@ var rules = map[string]rule{
 	"deploy":        {ring: contract},
 
 	"api/apitest":              {ring: testOnly},
+	"oidc/oidctest":            {ring: testOnly},
 	"arch":                     {ring: testOnly},
 	"dialect/dialecttest":      {ring: testOnly},
 	"dialect/mloc/mloctest":    {ring: testOnly, external: []string{"github.com/redis/go-redis/v9"}},
@@ -221,6 +223,7 @@ var rules = map[string]rule{
 	"agent/gpu/gputest":        {ring: testOnly},
 	"test/script":              {ring: testOnly},
 	"test/attack":              {ring: testOnly},
+	"test/mutants":             {ring: testOnly},
 	"test/chaos":               {ring: testOnly},
 	"test/e2e":                 {ring: testOnly},
 	"test/load":                {ring: testOnly},

@@ -42,15 +42,17 @@ type ownKeys struct {
 
 func (s *Server) ownKeys() store.KeyStore { return ownKeys{s.store, s.audit} }
 
-// PutKey implements store.KeyStore.
-func (k ownKeys) PutKey(ctx context.Context, key store.Key) error {
-	err := k.KeyStore.PutKey(ctx, key)
-	if err == nil {
-		rec := selfRecord("create-key", "key/"+key.ID, "role "+key.Role+", name "+key.Name)
-		rec.Project = key.Project
+// PutKeys implements store.KeyStore.
+func (k ownKeys) PutKeys(ctx context.Context, keys ...store.Key) error {
+	if err := k.KeyStore.PutKeys(ctx, keys...); err != nil {
+		return err
+	}
+	for i := range keys {
+		rec := selfRecord("create-key", "key/"+keys[i].ID, "role "+keys[i].Role+", name "+keys[i].Name)
+		rec.Project = keys[i].Project
 		k.audit.Add(rec)
 	}
-	return err
+	return nil
 }
 
 // DeleteKey implements store.KeyStore.
