@@ -90,6 +90,8 @@ func New(cfg Config) (*Isolator, error) {
 	}
 	if ra.viewErr != nil {
 		cfg.Log.Warn("tasks see the command lines of all processes: " + ra.viewErr.Error())
+	} else if ra.ipcErr != nil && os.Geteuid() == 0 {
+		cfg.Log.Warn("tasks use the machine's shared memory: " + ra.ipcErr.Error())
 	}
 	l := &Isolator{cfg: cfg, runAs: ra, filter: unfiltered == nil, readable: map[string]bool{}, traversable: map[string]bool{}, unownable: map[string]bool{}}
 	if err := l.grantAccess(); err != nil {
@@ -204,7 +206,7 @@ func viewHint(err error) string {
 
 // Prepare creates what isolates an attempt.
 func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, Seccomp: l.filter, NoNet: t.Spec.Network == muster.NetworkNone}
+	c := &run.IsolationSpec{View: l.runAs.view, IPC: l.ipc(t.Grant.Memory), NoNewPrivileges: true, Seccomp: l.filter, NoNet: t.Spec.Network == muster.NetworkNone}
 	if t.Spec.Network == muster.NetworkAllowlist {
 		c.NoNet, c.AllowHosts = true, t.Spec.AllowHosts
 	}
@@ -226,6 +228,14 @@ func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, erro
 		return nil, err
 	}
 	return c, nil
+}
+
+// ipc returns the IPC of a task or a tool with this limit of memory, nil for the machine's.
+func (l *Isolator) ipc(memory muster.Size) *run.IPC {
+	if l.runAs.ipcErr != nil {
+		return nil
+	}
+	return &run.IPC{Size: cmp.Or(memory, l.cfg.Memory/2)}
 }
 
 // applyLimits creates an attempt's control groups, and adds the limits that they do not enforce.
@@ -274,9 +284,9 @@ func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
 
 // PrepareTool returns the isolation of a program of the worker's own that may run code that tasks chose.
 func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
-	c := &run.IsolationSpec{NoNewPrivileges: true, Seccomp: l.filter, View: l.runAs.view, User: l.toolUser(read, write)}
+	c := &run.IsolationSpec{NoNewPrivileges: true, Seccomp: l.filter, View: l.runAs.view, IPC: l.ipc(0), User: l.toolUser(read, write)}
 	if c.User == nil && l.runAs.rootReason == nil {
-		c.View = nil // it would hide folders of the worker's own user
+		c.View, c.IPC = nil, nil // it would hide folders of the worker's own user
 	}
 	if l.paths != nil {
 		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.paths.read, read), Write: slices.Concat(l.paths.write, write), List: l.paths.list}
