@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
@@ -31,17 +33,21 @@ const (
 // DefaultPIDs is the limit of processes and threads of a task that names none.
 const DefaultPIDs = 4096
 
+// minTaskDisk is the least that a task may write without a limit of its own or the owner's.
+const minTaskDisk muster.Size = 1 << 30
+
 // Config configures an Isolator.
 type Config struct {
-	Data     string      // the worker's data dir, absolute
-	TaskUser string      // of tasks; "" means a user of its own for each attempt if the worker runs as root, else the worker's
-	Sandbox  Mode        // "" means Auto
-	Read     []string    // absolute paths that tasks may read besides the system
-	Write    []string    // absolute paths that they may change besides their own folders
-	Expose   []string    // absolute paths that they must reach if the worker gives them access
-	PIDs     int         // of a task that names none; 0 means DefaultPIDs
-	Memory   muster.Size // of all tasks together; 0 means no limit
-	Swap     bool        // tasks may use swap beyond their memory
+	Data     string       // the worker's data dir, absolute
+	TaskUser string       // of tasks; "" means a user of its own for each attempt if the worker runs as root, else the worker's
+	Sandbox  Mode         // "" means Auto
+	Read     []string     // absolute paths that tasks may read besides the system
+	Write    []string     // absolute paths that they may change besides their own folders
+	Expose   []string     // absolute paths that they must reach if the worker gives them access
+	PIDs     int          // of a task that names none; 0 means DefaultPIDs
+	Disk     *muster.Size // of a task that names none; 0 means no limit, nil half of the space that is free when it starts, at least minTaskDisk
+	Memory   muster.Size  // of all tasks together; 0 means no limit
+	Swap     bool         // tasks may use swap beyond their memory
 	Log      *slog.Logger
 }
 
@@ -247,7 +253,7 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 		return run.Failf(muster.WorkerInternal, "%v", err)
 	}
 	c.Cgroups = cgroups
-	c.WatchDisk = t.Grant.Disk
+	c.WatchDisk = l.diskLimit(t)
 	if enforced.Memory == 0 {
 		c.WatchMemory = limits.Memory
 	}
@@ -264,6 +270,21 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 	return nil
 }
 
+// diskLimit returns how much a task may write; 0 means no limit.
+func (l *Isolator) diskLimit(t *run.Task) muster.Size {
+	switch {
+	case t.Grant.Disk > 0:
+		return t.Grant.Disk
+	case l.cfg.Disk != nil:
+		return *l.cfg.Disk
+	}
+	u, err := disk.Usage(l.cfg.Data)
+	if err != nil {
+		return 0
+	}
+	return max(muster.Size(u.Free)/2, minTaskDisk) //nolint:gosec // no disk has that much
+}
+
 func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 	return cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: cmp.Or(max(t.Grant.PIDs, 0), l.cfg.PIDs), Swap: l.cfg.Swap}
 }
@@ -271,7 +292,7 @@ func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 // PrepareContainer creates the control groups of an attempt that runs in a container. The engine enforces its limits too, except
 // the disk's.
 func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
-	c := &run.IsolationSpec{WatchDisk: t.Grant.Disk}
+	c := &run.IsolationSpec{WatchDisk: l.diskLimit(t)}
 	if t.Grant.PIDs == 0 {
 		c.WatchPIDs = l.cfg.PIDs
 	}
