@@ -68,7 +68,7 @@ func TestDeepFoldersAreNoticed(t *testing.T) {
 	sub := &subject{Subject: Subject{Task: &run.Task{Grant: muster.Grant{Disk: 1 << 30}}, Isolation: &run.IsolationSpec{WatchDisk: 1 << 30}, Folders: run.Folders{Base: dir}}}
 	sub.walk(t.Context())
 	if stopped, _ := sub.check(sub.started, &muster.Sample{}); stopped == nil || stopped.Reason != muster.DiskLimit {
-		t.Errorf("the task goes on: %+v", stopped)
+		t.Errorf("the task continues: %+v", stopped)
 	}
 }
 
