@@ -72,6 +72,8 @@ var (
 	anyKey           = regexp.MustCompile(`"k[a-z2-7]{8}"`)
 	anyWebhookSecret = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
 	anySystem        = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
+	anyDevice        = regexp.MustCompile(`("device"|"user_code"): "[^"]+"`)
+	anyProvider      = regexp.MustCompile(`http://127\.0\.0\.1:\d+/device(\?user_code=)?[A-Z-]*`)
 	anyWorker        = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
@@ -99,6 +101,8 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
+	text = anyDevice.ReplaceAllString(text, `${1}: "CODE"`)
+	text = anyProvider.ReplaceAllString(text, "http://PROVIDER/device${1}")
 	text = anyWebhookSecret.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
 	b.WriteString(text)
 	return b.String()
@@ -410,7 +414,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // the answer.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify) {
+	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify, goldenSignIn) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {

@@ -30,7 +30,8 @@ const (
 
 // linkAccessByOperation has every operation of the API. A new operation needs a decision: links to jobs are public.
 var linkAccessByOperation = map[string]linkAccess{
-	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic, "whoami": linkFiltered,
+	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic,
+	"get-sign-in": linkPublic, "begin-sign-in": linkPublic, "begin-device-sign-in": linkPublic, "finish-device-sign-in": linkPublic, "whoami": linkFiltered,
 
 	"get-job": linkOwnJob, "get-job-states": linkOwnJob, "get-job-usage": linkOwnJob, "list-tasks": linkOwnJob,
 	"get-task": linkOwnJob, "list-attempts": linkOwnJob, "explain-task": linkOwnJob, "get-task-spec": linkOwnJob, "list-task-events": linkOwnJob,

@@ -4,20 +4,25 @@ package access
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Config has what the operations need. All fields but Pin are required.
+// Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
 	Keys    store.KeyStore
 	Jobs    Jobs
-	Version string // of this build
-	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	Log     *slog.Logger
+	Version string         // of this build
+	Pin     string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	URL     string         // public URL of the server; "" takes that of each request
+	SignIn  *oidc.Provider // signs users in; nil for none
 }
 
 // Jobs reads jobs.
@@ -37,6 +42,7 @@ type Access struct {
 func Register(rr *rest.Router, cfg Config) *Access {
 	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
+	a.signInRoutes(rr)
 	a.keyRoutes(rr)
 	a.shareRoutes(rr)
 	return a

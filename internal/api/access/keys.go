@@ -146,6 +146,8 @@ func (a *Access) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wir
 		return nil, err
 	case key.Worker != "":
 		return nil, muster.Errorf(muster.Conflict, "the key %s is of worker %s, which would lose its connection: drain and remove the worker, and join it again", key.ID, key.Worker)
+	case key.Subject != "":
+		return nil, muster.Errorf(muster.Conflict, "the key %s is of a sign-in of %s: revoke it, and sign in again", key.ID, key.Name)
 	case key.Job != 0:
 		return nil, muster.Errorf(muster.Conflict, "the key %s is a link to job %s: revoke it and share the job again", key.ID, key.Job)
 	}

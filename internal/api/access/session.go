@@ -20,7 +20,7 @@ func (a *Access) sessionRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "create-session", Method: http.MethodPost, Path: PathSession, Tag: "session", Public: true,
 		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, a.createSession)
 	rest.Handle(rr, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: PathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
-		Summary: "Sign out a browser: remove the cookie"}, a.deleteSession)
+		Summary: "Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider"}, a.deleteSession)
 }
 
 // Identify authenticates a request by its Authorization header or, if it has none and cookies are allowed, by the cookie of a browser session. With a
@@ -58,11 +58,16 @@ func cookieToken(r *http.Request) string {
 	return string(token)
 }
 
+// overTLS reports whether a browser sent a request over TLS, maybe to a proxy.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+}
+
 // sessionCookie returns the cookie for a token; "" removes the cookie. The value is encoded because tokens of users may have characters that cookies may not.
 func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cookie {
 	c := http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
 		Name: wire.CookieSession, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
 	}
 	switch {
 	case token == "":
@@ -101,5 +106,5 @@ func (a *Access) deleteSession(ctx context.Context, _ *struct{}) (*deleteSession
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, nil
+	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, a.endSignIn(ctx, cookieToken(r))
 }

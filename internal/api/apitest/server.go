@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/spec"
@@ -58,6 +59,7 @@ type Server struct {
 	requests   requestLog
 	middleware func(http.Handler) http.Handler
 	stop       func()
+	signIn     *oidc.Provider // nil for none
 }
 
 // BlobsDir returns the folder of the files of blobs.
@@ -76,6 +78,18 @@ func (s *Server) PutBlob(ctx context.Context, sha256, text string) error {
 func Start(tb testing.TB, middleware func(http.Handler) http.Handler) *Server {
 	tb.Helper()
 	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", middleware: middleware}
+	s.Start(tb)
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// PublicURL is the public URL of servers with sign-in.
+const PublicURL = "http://localhost:8700"
+
+// StartWithSignIn is Start with an OpenID Connect provider.
+func StartWithSignIn(tb testing.TB, provider *oidc.Provider) *Server {
+	tb.Helper()
+	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", signIn: provider}
 	s.Start(tb)
 	tb.Cleanup(s.Stop)
 	return s
@@ -116,14 +130,18 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
 	s.Exec = execrelay.New(s.Engine, log)
-	handler := api.New(api.Config{
+	cfg := api.Config{
 		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
 		Webhooks: webhooks, Notifications: s.Store, Retention: sweep, // which deletes no files here
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
-	})
+	}
+	if s.signIn != nil {
+		cfg.URL, cfg.SignIn = PublicURL, s.signIn
+	}
+	handler := api.New(cfg)
 	if s.middleware != nil {
 		handler = s.middleware(handler)
 	}

@@ -315,6 +315,34 @@ type Session struct {
 	Token string `json:"token" minLength:"1" maxLength:"256" doc:"an API key"`
 }
 
+// SignIn describes how users sign in other than with an API key.
+type SignIn struct {
+	Provider string `json:"provider,omitempty" doc:"name of the OpenID Connect provider; absent if there is none" example:"accounts.example.com"`
+	Device   bool   `json:"device" doc:"whether programs without a browser can sign users in by a code that these enter elsewhere"`
+}
+
+// DeviceSignIn is a sign-in that the user completes in any browser.
+type DeviceSignIn struct {
+	Device    string          `json:"device" doc:"names the sign-in; keep it secret"`
+	UserCode  string          `json:"user_code" doc:"what the user enters at url" example:"BDWP-HQPK"`
+	URL       string          `json:"url" example:"https://accounts.example.com/device"`
+	FullURL   string          `json:"full_url,omitempty" doc:"url with the code"`
+	Interval  muster.Duration `json:"interval" doc:"pause between two questions whether the user has signed in"`
+	ExpiresAt muster.Time     `json:"expires_at"`
+}
+
+// DeviceHandle names a sign-in with a code.
+type DeviceHandle struct {
+	Device string `json:"device" minLength:"1" maxLength:"16384"`
+}
+
+// DeviceResult is the key of a user who has signed in.
+type DeviceResult struct {
+	Pending bool   `json:"pending" doc:"the user has not signed in yet: ask again after the interval"`
+	Key     *Key   `json:"key,omitempty"`
+	Secret  string `json:"secret,omitempty" doc:"bearer token; it is not returned again"`
+}
+
 // NewShare asks for a link to a job.
 type NewShare struct {
 	TTL muster.Duration `json:"ttl,omitempty" doc:"validity of the link: at most 30d; default: 24h"`

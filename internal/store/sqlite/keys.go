@@ -73,6 +73,7 @@ func (r row) key(k *store.Key) {
 	optNumber(r, &k.ExpiresAt)
 	optNumber(r, &k.Job)
 	optText(r, &k.Parent)
+	optText(r, &k.Subject)
 }
 
 // KeyNames sets the values of a map from ids of API keys to the keys' names. Deleted keys keep their values.

@@ -113,7 +113,7 @@ func childKeys(t *testing.T, f *fixture) {
 	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	parent := store.Key{ID: "k4", Name: "ann", Hash: hash("d"), Role: "submitter", CreatedAt: 5}
-	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9}
+	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9, Subject: "https://accounts.example.com 17"}
 	wantCode(t, "a key with an unknown parent", f.PutKey(t.Context(), child), muster.Unauthenticated)
 	for _, k := range []store.Key{parent, child} {
 		noError(t, f.PutKey(t.Context(), k))

@@ -432,6 +432,74 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show whether users can sign in with an OpenID Connect provider */
+        get: operations["get-sign-in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start a sign-in that the user completes in any browser, with a code */
+        post: operations["begin-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get an API key once the user has signed in with the code */
+        post: operations["finish-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Redirect a browser to the OpenID Connect provider */
+        get: operations["begin-sign-in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/overview": {
         parameters: {
             query?: never;
@@ -582,7 +650,7 @@ export interface paths {
         put?: never;
         /** Sign in a browser: check an API key and set it as a cookie that scripts cannot read */
         post: operations["create-session"];
-        /** Sign out a browser: remove the cookie */
+        /** Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider */
         delete: operations["delete-session"];
         options?: never;
         head?: never;
@@ -1257,6 +1325,39 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             tried_at?: string;
+        };
+        DeviceHandle: {
+            device: string;
+        };
+        DeviceResult: {
+            key?: components["schemas"]["Key"];
+            /** @description the user has not signed in yet: ask again after the interval */
+            pending: boolean;
+            /** @description bearer token; it is not returned again */
+            secret?: string;
+        };
+        DeviceSignIn: {
+            /** @description names the sign-in; keep it secret */
+            device: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            expires_at: string;
+            /** @description url with the code */
+            full_url?: string;
+            /**
+             * @description pause between two questions whether the user has signed in
+             * @example 90
+             */
+            interval: number | string;
+            /** @example https://accounts.example.com/device */
+            url: string;
+            /**
+             * @description what the user enters at url
+             * @example BDWP-HQPK
+             */
+            user_code: string;
         };
         Disconnect: {
             /**
@@ -2368,6 +2469,15 @@ export interface components {
              * @example /share#mst_viewer_…
              */
             url: string;
+        };
+        SignIn: {
+            /** @description whether programs without a browser can sign users in by a code that these enter elsewhere */
+            device: boolean;
+            /**
+             * @description name of the OpenID Connect provider; absent if there is none
+             * @example accounts.example.com
+             */
+            provider?: string;
         };
         Spec: {
             labels?: {
@@ -3912,6 +4022,127 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Deliveries"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceSignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "finish-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceHandle"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceResult"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-sign-in": {
+        parameters: {
+            query?: {
+                /** @description path of the page after the sign-in; default: / */
+                next?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Found */
+            302: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {
