@@ -20,7 +20,7 @@ func TestErrorsDoNotShowThePasswordOfAURL(t *testing.T) {
 	t.Parallel()
 	const (
 		password = "s3kr1t"
-		patience = 3 * time.Second // for programs that continue, such as a worker that waits for its server
+		limit    = 3 * time.Second // for programs that continue, such as a worker that waits for its server
 	)
 	urls := []string{
 		"http://user:" + password + "@127.0.0.1:1", "http://user:" + password + "@", "ftp://user:" + password + "@127.0.0.1", "user:" + password + "@127.0.0.1:1",
@@ -41,7 +41,7 @@ func TestErrorsDoNotShowThePasswordOfAURL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, address := range urls {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				cmd := exec.CommandContext(ctx, mustertest.Program(t), append(append([]string{}, args...), address)...)
 				for i, arg := range cmd.Args {
 					if arg == "DATA" {

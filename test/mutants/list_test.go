@@ -2,7 +2,7 @@ package mutants
 
 // withoutGuard are tests of what no single line guards, with the reason.
 var withoutGuard = map[string]string{
-	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for whoever adds more to it",
+	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for those who add more to it",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
