@@ -220,7 +220,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 		return
 	}
 	t := &run.Task{
-		Attempt: as.Attempt, Job: group.UID, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
+		Attempt: as.Attempt, Job: group.UID, Project: group.Project, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Assigned: now,
 	}
 	inline := spec.Kind == muster.KindNoop

@@ -116,7 +116,7 @@ var rules = map[string]rule{
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
 	"agent/devices":     {ring: adapter, internal: []string{"agent/gpu", "agent/procfs", "agent/run", "atomicfile", "wake"}, external: []string{"golang.org/x/"}},
-	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/seccomp", "agent/isolation/view"}, external: []string{"golang.org/x/"}},
+	"agent/isolation":   {ring: adapter, internal: []string{"agent/run", "agent/isolation/cgroup", "agent/isolation/landlock", "agent/isolation/netns", "agent/isolation/seccomp", "agent/isolation/view"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/"}},
 
 	"agent/isolation/cgroup":   {ring: adapter, internal: []string{"atomicfile", "agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/isolation/landlock": {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},

@@ -73,7 +73,7 @@ type Client struct {
 func New(base, token string, o Options) (*Client, error) {
 	u, err := url.Parse(strings.TrimRight(base, "/"))
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700", base)
+		return nil, muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700", muster.HideCredentials(base))
 	}
 	token, pin := auth.SplitToken(token)
 	if o.HTTP == nil {

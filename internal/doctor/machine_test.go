@@ -206,6 +206,18 @@ func TestUnusableEngine(t *testing.T) {
 	wantFinding(t, found, "engine-rootless", Note)
 	wantFinding(t, found, "engine-os", Warning)
 	wantNoFinding(t, found, "engine-limits")
+	for _, c := range []struct {
+		about  docker.Info
+		name   string
+		status Status
+	}{
+		{docker.Info{Name: "docker", OS: "linux"}, "engine-users", Note},
+		{docker.Info{Name: "docker", OS: "linux", Remapped: true}, "engine-users", OK},
+		{docker.Info{Name: "podman", OS: "linux", Rootless: true}, "engine-rootless", Note},
+	} {
+		found := r.engineNotes(&engine{host: "unix:///x", about: &c.about})
+		wantFinding(t, found, c.name, c.status, "root in a container")
+	}
 	for v, old := range map[string]bool{"1.40": true, "1.41": false, "1.5": true, "1.51": false, "2.0": false, "": false} {
 		found := r.engineNotes(&engine{host: "tcp://x", about: &docker.Info{API: v}})
 		if slices.ContainsFunc(found, func(f Finding) bool { return f.Name == "engine-version" }) != old {

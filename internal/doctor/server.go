@@ -52,7 +52,7 @@ func (r *inspection) probeServer(ctx context.Context) *serverProbe {
 	a := &serverProbe{}
 	u, err := url.Parse(r.Server.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", r.Server.URL)
+		return a.fail("set it with --server, such as `--server http://10.0.0.5:8700`", "%q is not the URL of a server", muster.HideCredentials(r.Server.URL))
 	}
 	step := r.effectiveTimeouts().step
 	tlsConfig, err := origin.Options{CA: r.Server.CA, ServerName: r.Server.TLSServerName, ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey}.TLSConfig()

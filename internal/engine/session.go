@@ -290,7 +290,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign) {
 	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
-		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec})
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec, Project: w.Project})
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs}
 	if s.refs.perElement[ref] {

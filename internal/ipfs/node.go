@@ -27,7 +27,7 @@ const stallTimeout = 5 * time.Minute
 func newNode(text string) (*node, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an IPFS node: write the URL of its RPC API, such as http://127.0.0.1:5001", text)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the address of an IPFS node: write the URL of its RPC API, such as http://127.0.0.1:5001", muster.HideCredentials(text))
 	}
 	u.Path = ""
 	return &node{url: u, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: maxConcurrent, IdleConnTimeout: time.Minute}}}, nil

@@ -114,6 +114,8 @@ type GroupSpec struct {
 	UID  string          `json:"uid"` // of the job; see muster.Job
 	Name string          `json:"name"`
 	Spec muster.TaskSpec `json:"spec"`
+
+	Project string `json:"project,omitempty"` // of the job; "" is one project, too
 }
 
 // Assign offers an attempt. The worker answers Accepted or Rejected; Started and

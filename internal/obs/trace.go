@@ -100,7 +100,7 @@ func (c *TraceConfig) options() ([]otlptracehttp.Option, error) {
 	}
 	u, err := url.Parse(c.Endpoint)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not the URL of a collector: set --otlp to one such as http://127.0.0.1:4318", c.Endpoint)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the URL of a collector: set --otlp to one such as http://127.0.0.1:4318", muster.HideCredentials(c.Endpoint))
 	}
 	if !strings.HasSuffix(u.Path, "/"+tracesPath) {
 		u = u.JoinPath(tracesPath)

@@ -124,7 +124,7 @@ type prober interface {
 func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	server, err := url.Parse(cfg.Server)
 	if err != nil || server.Host == "" || server.Scheme != "http" && server.Scheme != "https" {
-		return nil, muster.Errorf(muster.Invalid, "%q is not a server's URL: use --server with one such as http://10.0.0.5:8700", cfg.Server)
+		return nil, muster.Errorf(muster.Invalid, "%q is not a server's URL: use --server with one such as http://10.0.0.5:8700", muster.HideCredentials(cfg.Server))
 	}
 	switch {
 	case cfg.Data == "":

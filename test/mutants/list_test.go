@@ -4,6 +4,7 @@ package mutants
 var withoutGuard = map[string]string{
 	"TestReadinessFloodIsCheap":           "the answer needs a lock and a cached result; the test is for those who add more to it",
 	"TestPrefixOfAKeyDoesNotAuthenticate": "a key is found by the hash of a whole token; no line accepts less",
+	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for those who add more to it",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
@@ -146,6 +147,34 @@ var list = []mutant{
 	{
 		tests: []string{"TestSandboxOffHasNoFilter"}, file: "internal/agent/isolation/enter_linux.go",
 		guard: "if !s.c.Seccomp {", without: "if false {",
+	},
+	{
+		tests: []string{"TestTaskCannotReadSharedMemoryOfOthers", "TestTaskLeavesNothingInSharedMemory"}, file: "internal/agent/isolation/isolation.go",
+		guard: "return &run.IPC{Size: cmp.Or(memory, l.cfg.Memory/2)}", without: "return nil",
+	},
+	{
+		tests: []string{"TestOwnerSharesTheMachinesMemory"}, file: "internal/agent/isolation/runas.go",
+		guard: "return inside(path, sharedMemory)", without: "return false && inside(path, sharedMemory)",
+	},
+	{
+		tests: []string{"TestTasksCannotFillTheDisk/bytes_without_a_disk", "TestTasksCannotFillTheDisk/empty_files_without_a_disk"}, file: "internal/agent/isolation/isolation.go",
+		guard: "return *l.cfg.Disk", without: "return 0",
+	},
+	{
+		tests: []string{"TestTasksCannotFillTheDisk/empty_files", "TestTasksCannotFillTheDisk/empty_files_without_a_disk"}, file: "internal/agent/meter/disk.go",
+		guard: "w.size += max(blocks(info), minEntry)", without: "w.size += blocks(info)",
+	},
+	{
+		tests: []string{"TestTasksCannotFillTheDisk/folders_without_a_path"}, file: "internal/agent/meter/subject.go",
+		guard: "sub.tooDeep = errors.Is(err, errTooDeep)", without: "sub.tooDeep = errors.Is(err, errTooMany)",
+	},
+	{
+		tests: []string{"TestBuildsOfProjectsAreSeparate"}, file: "internal/agent/run/python/spec.go",
+		guard: "spec.Project = project", without: "_ = project",
+	},
+	{
+		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "address.go",
+		guard: `return address[:start] + "xxxxx" + address[at:]`, without: "return address",
 	},
 	{
 		tests: []string{"TestTaskCannotSeeOtherProcesses"}, file: "internal/agent/isolation/view/view_linux.go",

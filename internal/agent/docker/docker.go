@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
@@ -41,8 +42,8 @@ var (
 
 // Open returns the engine at host, a URL such as unix:///var/run/docker.sock or tcp://10.0.0.5:2375. It does not connect.
 func Open(host string) (*Engine, error) {
-	if u, err := url.Parse(host); err != nil || u.Scheme == "" {
-		return nil, fmt.Errorf("%q is not an address of a container engine: use a URL such as unix:///var/run/docker.sock", host)
+	if u, err := url.Parse(host); err != nil || u.Scheme == "" || !strings.Contains(host, "://") {
+		return nil, fmt.Errorf("%q is not an address of a container engine: use a URL such as unix:///var/run/docker.sock", muster.HideCredentials(host))
 	}
 	e := &Engine{host: host}
 	if err := e.reconnect(); err != nil {
@@ -56,7 +57,7 @@ func Open(host string) (*Engine, error) {
 func (e *Engine) reconnect() error {
 	api, err := client.New(client.WithHost(e.host), client.WithTLSClientConfigFromEnv(), client.WithUserAgent("muster"))
 	if err != nil {
-		return fmt.Errorf("the container engine at %s cannot be used: %w", e.host, err)
+		return fmt.Errorf("the container engine at %s cannot be used: %w", muster.HideCredentials(e.host), err)
 	}
 	if prev := e.api.Swap(api); prev != nil {
 		_ = prev.Close() // running requests continue

@@ -43,6 +43,7 @@ type Description struct {
 	Landlock    int         `json:"landlock"`       // version, 0 for none
 	User        string      `json:"user,omitempty"` // of tasks: DynamicUser, a name, or "" for the worker's own user
 	Processes   Enforcement `json:"processes"`      // tasks cannot see processes of others and their command lines
+	IPC         Enforcement `json:"ipc"`            // tasks cannot see shared memory of others, and leave none behind
 	NoNetwork   Enforcement `json:"no_network"`     // network: none
 	Syscalls    Enforcement `json:"syscalls"`       // tasks cannot use the system calls that container engines deny
 }
@@ -57,7 +58,7 @@ func Describe(cfg Config) Description {
 	}
 	ra, err := cfg.runAs(cfg.exposedPaths(cfg.paths(false)))
 	if err != nil {
-		ra = &runAs{} // Check reports it
+		ra = &runAs{ipcErr: err} // Check reports it
 	}
 	switch {
 	case ra.rootReason != nil:
@@ -73,7 +74,11 @@ func Describe(cfg Config) Description {
 	case ra.viewErr != nil:
 		d.Processes = Enforcement{ByNothing, ra.viewErr.Error()}
 	case ra.view == nil:
-		d.Processes = Enforcement{ByNothing, "the worker does not run as root"}
+		d.Processes = Enforcement{ByNothing, errNotRoot.Error()}
+	}
+	d.IPC = Enforcement{By: ByKernel}
+	if ra.ipcErr != nil {
+		d.IPC = Enforcement{ByNothing, ra.ipcErr.Error()}
 	}
 	for name, enforcement := range map[string]*Enforcement{"cpu": &d.CPUs, "memory": &d.Memory, "pids": &d.PIDs} {
 		switch {

@@ -1,6 +1,9 @@
 package isolation
 
 import (
+	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
+
 	"slices"
 	"testing"
 
@@ -27,5 +30,25 @@ func TestDescribe(t *testing.T) {
 		if files := d.Files.By == ByKernel; files != (landlock.ABI() > 0 && cfg.Sandbox != Off) {
 			t.Errorf("%s: files are kept by %s, and Landlock has version %d", name, d.Files.By, d.Landlock)
 		}
+	}
+}
+
+// TestTasksHaveADiskLimit checks the limit of a task's disk: its own, the owner's, or half of the free space.
+func TestTasksHaveADiskLimit(t *testing.T) {
+	t.Parallel()
+	own, owners := &run.Task{Grant: muster.Grant{Disk: 5}}, &run.Task{}
+	for _, c := range []struct {
+		task  *run.Task
+		owner *muster.Size
+		want  muster.Size
+	}{{own, nil, 5}, {own, new(muster.Size(7)), 5}, {owners, new(muster.Size(7)), 7}, {owners, new(muster.Size(0)), 0}} {
+		l := &Isolator{cfg: Config{Disk: c.owner, Data: t.TempDir()}}
+		if got := l.diskLimit(c.task); got != c.want {
+			t.Errorf("with %v: %d, want %d", c.owner, got, c.want)
+		}
+	}
+	l := &Isolator{cfg: Config{Data: t.TempDir()}}
+	if got := l.diskLimit(owners); got < minTaskDisk {
+		t.Errorf("a task without a disk may write %d", got)
 	}
 }

@@ -59,11 +59,23 @@ func (s *spawner) joinCgroup(g *run.Cgroup) (err error) {
 }
 
 func (s *spawner) enterView() error {
-	if s.c.View == nil {
+	switch {
+	case s.c.View == nil:
+		return nil
+	case s.c.IPC != nil && s.p.Task != nil:
+		if err := view.Join(s.p.Task); err != nil {
+			return setupError("cannot enter the task's view of the machine", err)
+		}
 		return nil
 	}
 	if err := view.Enter(s.c.View); err != nil {
 		return setupError("cannot create the task's view of the machine", err)
+	}
+	if s.c.IPC == nil {
+		return nil
+	}
+	if err := view.OwnIPC(s.c.IPC); err != nil {
+		return setupError("cannot create the task's own shared memory", err)
 	}
 	return nil
 }

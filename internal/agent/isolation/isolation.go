@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
@@ -31,17 +33,21 @@ const (
 // DefaultPIDs is the limit of processes and threads of a task that names none.
 const DefaultPIDs = 4096
 
+// minTaskDisk is the least that a task may write without a limit of its own or the owner's.
+const minTaskDisk muster.Size = 1 << 30
+
 // Config configures an Isolator.
 type Config struct {
-	Data     string      // the worker's data dir, absolute
-	TaskUser string      // of tasks; "" means a user of its own for each attempt if the worker runs as root, else the worker's
-	Sandbox  Mode        // "" means Auto
-	Read     []string    // absolute paths that tasks may read besides the system
-	Write    []string    // absolute paths that they may change besides their own folders
-	Expose   []string    // absolute paths that they must reach if the worker gives them access
-	PIDs     int         // of a task that names none; 0 means DefaultPIDs
-	Memory   muster.Size // of all tasks together; 0 means no limit
-	Swap     bool        // tasks may use swap beyond their memory
+	Data     string       // the worker's data dir, absolute
+	TaskUser string       // of tasks; "" means a user of its own for each attempt if the worker runs as root, else the worker's
+	Sandbox  Mode         // "" means Auto
+	Read     []string     // absolute paths that tasks may read besides the system
+	Write    []string     // absolute paths that they may change besides their own folders
+	Expose   []string     // absolute paths that they must reach if the worker gives them access
+	PIDs     int          // of a task that names none; 0 means DefaultPIDs
+	Disk     *muster.Size // of a task that names none; 0 means no limit, nil half of the space that is free when it starts, at least minTaskDisk
+	Memory   muster.Size  // of all tasks together; 0 means no limit
+	Swap     bool         // tasks may use swap beyond their memory
 	Log      *slog.Logger
 }
 
@@ -90,6 +96,8 @@ func New(cfg Config) (*Isolator, error) {
 	}
 	if ra.viewErr != nil {
 		cfg.Log.Warn("tasks see the command lines of all processes: " + ra.viewErr.Error())
+	} else if ra.ipcErr != nil && os.Geteuid() == 0 {
+		cfg.Log.Warn("tasks use the machine's shared memory: " + ra.ipcErr.Error())
 	}
 	l := &Isolator{cfg: cfg, runAs: ra, filter: unfiltered == nil, readable: map[string]bool{}, traversable: map[string]bool{}, unownable: map[string]bool{}}
 	if err := l.grantAccess(); err != nil {
@@ -204,7 +212,7 @@ func viewHint(err error) string {
 
 // Prepare creates what isolates an attempt.
 func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, error) {
-	c := &run.IsolationSpec{View: l.runAs.view, NoNewPrivileges: true, Seccomp: l.filter, NoNet: t.Spec.Network == muster.NetworkNone}
+	c := &run.IsolationSpec{View: l.runAs.view, IPC: l.ipc(t.Grant.Memory), NoNewPrivileges: true, Seccomp: l.filter, NoNet: t.Spec.Network == muster.NetworkNone}
 	if t.Spec.Network == muster.NetworkAllowlist {
 		c.NoNet, c.AllowHosts = true, t.Spec.AllowHosts
 	}
@@ -228,6 +236,14 @@ func (l *Isolator) Prepare(t *run.Task, f run.Folders) (*run.IsolationSpec, erro
 	return c, nil
 }
 
+// ipc returns the IPC of a task or a tool with this limit of memory, nil for the machine's.
+func (l *Isolator) ipc(memory muster.Size) *run.IPC {
+	if l.runAs.ipcErr != nil {
+		return nil
+	}
+	return &run.IPC{Size: cmp.Or(memory, l.cfg.Memory/2)}
+}
+
 // applyLimits creates an attempt's control groups, and adds the limits that they do not enforce.
 func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 	limits := l.cgroupLimits(t)
@@ -237,7 +253,7 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 		return run.Failf(muster.WorkerInternal, "%v", err)
 	}
 	c.Cgroups = cgroups
-	c.WatchDisk = t.Grant.Disk
+	c.WatchDisk = l.diskLimit(t)
 	if enforced.Memory == 0 {
 		c.WatchMemory = limits.Memory
 	}
@@ -254,6 +270,21 @@ func (l *Isolator) applyLimits(c *run.IsolationSpec, t *run.Task) error {
 	return nil
 }
 
+// diskLimit returns how much a task may write; 0 means no limit.
+func (l *Isolator) diskLimit(t *run.Task) muster.Size {
+	switch {
+	case t.Grant.Disk > 0:
+		return t.Grant.Disk
+	case l.cfg.Disk != nil:
+		return *l.cfg.Disk
+	}
+	u, err := disk.Usage(l.cfg.Data)
+	if err != nil {
+		return 0
+	}
+	return max(muster.Size(u.Free)/2, minTaskDisk) //nolint:gosec // no disk has that much
+}
+
 func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 	return cgroup.Limits{CPUs: t.Grant.CPUs, Memory: t.Grant.Memory, PIDs: cmp.Or(max(t.Grant.PIDs, 0), l.cfg.PIDs), Swap: l.cfg.Swap}
 }
@@ -261,7 +292,7 @@ func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {
 // PrepareContainer creates the control groups of an attempt that runs in a container. The engine enforces its limits too, except
 // the disk's.
 func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
-	c := &run.IsolationSpec{WatchDisk: t.Grant.Disk}
+	c := &run.IsolationSpec{WatchDisk: l.diskLimit(t)}
 	if t.Grant.PIDs == 0 {
 		c.WatchPIDs = l.cfg.PIDs
 	}
@@ -274,9 +305,9 @@ func (l *Isolator) PrepareContainer(t *run.Task) (*run.IsolationSpec, error) {
 
 // PrepareTool returns the isolation of a program of the worker's own that may run code that tasks chose.
 func (l *Isolator) PrepareTool(read, write []string) *run.IsolationSpec {
-	c := &run.IsolationSpec{NoNewPrivileges: true, Seccomp: l.filter, View: l.runAs.view, User: l.toolUser(read, write)}
+	c := &run.IsolationSpec{NoNewPrivileges: true, Seccomp: l.filter, View: l.runAs.view, IPC: l.ipc(0), User: l.toolUser(read, write)}
 	if c.User == nil && l.runAs.rootReason == nil {
-		c.View = nil // it would hide folders of the worker's own user
+		c.View, c.IPC = nil, nil // it would hide folders of the worker's own user
 	}
 	if l.paths != nil {
 		c.Sandbox = &run.Sandbox{Read: slices.Concat(l.paths.read, read), Write: slices.Concat(l.paths.write, write), List: l.paths.list}

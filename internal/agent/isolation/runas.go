@@ -29,11 +29,12 @@ type runAs struct {
 	rootReason error     // why tasks run as root; nil if they do not
 	view       *run.View // nil: tasks see the machine as it is
 	viewErr    error     // why view is nil
+	ipcErr     error     // why tasks have the machine's shared memory; nil if they have their own
 }
 
 // runAs resolves the users of tasks. exposed are paths that they must reach besides the worker's data dir.
 func (c *Config) runAs(exposed []string) (*runAs, error) {
-	t := &runAs{}
+	t := &runAs{ipcErr: errNotRoot}
 	if os.Geteuid() != 0 {
 		if c.TaskUser != "" {
 			_, err := lookupUser(c.TaskUser)
@@ -53,14 +54,20 @@ func (c *Config) runAs(exposed []string) (*runAs, error) {
 		}
 		machineView = viewFor(t.sampleUsers(), append(exposed, c.Data))
 	} else if c.Sandbox == Off {
-		t.viewErr = errNoSandbox
+		t.viewErr, t.ipcErr = errNoSandbox, errNoSandbox
 		return t, nil
 	}
 	machineView.NoUserNamespaces = c.unfiltered() == nil
 	if t.viewErr = view.Ensure(machineView); t.viewErr == nil {
 		t.view = machineView
+		if slices.ContainsFunc(c.Write, func(path string) bool { return inside(path, sharedMemory) }) {
+			t.ipcErr = errSharedMemory
+		} else {
+			t.ipcErr = view.TryIPC(machineView)
+		}
 		return t, nil
 	}
+	t.ipcErr = t.viewErr
 	if u := t.toolUser(); u != nil && (untraversable(u, c.Data) != "" || untraversable(u, ResolvePath(c.Data)) != "") {
 		t.uids = nil
 		if t.named == nil {
@@ -93,6 +100,8 @@ func (t *runAs) resolve(c *Config) error {
 var (
 	errRootRequested = errors.New("--task-user is root")
 	errNoMappedUIDs  = errors.New("the worker's user namespace has no free users")
+	errNotRoot       = errors.New("the worker does not run as root")
+	errSharedMemory  = errors.New("--allow-write gives tasks the machine's " + sharedMemory)
 	errNoSandbox     = errors.New("tasks run as root, and --sandbox is off")
 )
 
@@ -116,6 +125,9 @@ func (t *runAs) toolUser() *run.User {
 	uid := t.uids.builderUID()
 	return &run.User{UID: uid, GID: uid, Groups: []uint32{}, Name: taskUserName}
 }
+
+// sharedMemory is where programs share memory by files.
+const sharedMemory = "/dev/shm"
 
 // perAttempt reports whether each attempt has a user of its own.
 func (t *runAs) perAttempt() bool { return t.uids != nil && t.named == nil }

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/muster-dev/muster/internal/agent/isolation/cgroup"
+	"github.com/muster-dev/muster/internal/agent/isolation/view"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -31,9 +32,17 @@ type Program struct {
 	// Network is the network of a running task, such as /proc/PID/ns/net, which the program joins with IsolationSpec.NoNet; nil means a new one.
 	// It needs privileges.
 	Network *os.File
+	// Task is a running task, whose view and IPC the program joins with IsolationSpec.IPC; nil means new ones. It needs privileges.
+	Task *RunningTask
 
 	extraFile *os.File // open in it as file 3
 }
+
+// RunningTask is what a running task has entered: its view and its IPC.
+type RunningTask = view.Task
+
+// OpenTask opens what a process has entered, which must not have been reaped. The caller closes it.
+func OpenTask(pid int) (*RunningTask, error) { return view.OpenTask(pid) }
 
 // Spawn starts a program as the leader of a new session: it has no terminal unless it is given one, and cannot join the caller's process group. c applies
 // from its first instruction; c may be nil. pidfd is a handle for its end, -1 where the system has none; the caller closes it and

@@ -2,6 +2,7 @@ package meter
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -32,6 +33,8 @@ type subject struct {
 	pending    usageseries.Peaks // since the last sample
 
 	disk     *muster.Size
+	entries  int       // files and folders in disk
+	tooDeep  bool      // the folders cannot be measured
 	nextWalk time.Time // of the folders
 
 	vramSince time.Time // when the attempt exceeded its VRAM budget
@@ -47,9 +50,19 @@ func newSubject(s *Subject, h Handler, now time.Time) *subject {
 	c := s.Isolation
 	sub.limits = c != nil && (c.WatchMemory > 0 || c.WatchPIDs > 0 || c.WatchDisk > 0) || s.Task.Grant.GPUMemory > 0
 	if sub.limits {
-		sub.nextCheck = aligned(now.Add(checkInterval), checkInterval)
+		sub.nextCheck = sub.checkAfter(now)
 	}
 	return sub
+}
+
+// checkAfter returns when the limits are checked next: less often if there is only the worker's limit of the disk, which most tasks are far
+// from.
+func (sub *subject) checkAfter(now time.Time) time.Time {
+	c := sub.Isolation
+	if sub.Task.Grant.GPUMemory == 0 && sub.Task.Grant.Disk == 0 && c != nil && c.WatchMemory == 0 && c.WatchPIDs == 0 {
+		return aligned(now.Add(minInterval), minInterval)
+	}
+	return aligned(now.Add(checkInterval), checkInterval)
 }
 
 func (sub *subject) due() time.Time {
@@ -86,7 +99,7 @@ func (sub *subject) sample(ctx context.Context, now time.Time, src *sources, cfg
 	usage := sub.measureUsage(now, src, &counted, procs)
 	sub.measured = now
 	if sub.limits && !sub.stopped {
-		sub.nextCheck = aligned(now.Add(checkInterval), checkInterval)
+		sub.nextCheck = sub.checkAfter(now)
 		exceeded, warning = sub.check(now, &usage)
 		sub.stopped = exceeded != nil
 	}
@@ -210,7 +223,9 @@ func (sub *subject) check(now time.Time, s *muster.Sample) (exceeded *run.Stoppe
 		case c.WatchPIDs > 0 && s.PIDs > c.WatchPIDs:
 			return stop(muster.PIDLimit, "stopped because it had %d processes and threads, more than its limit of %d: ask for more with resources.pids", s.PIDs, c.WatchPIDs)
 		case c.WatchDisk > 0 && s.Disk != nil && *s.Disk > c.WatchDisk:
-			return stop(muster.DiskLimit, "stopped because its folders took %s of disk, more than its limit of %s: ask for more with resources.disk", *s.Disk, c.WatchDisk)
+			return stop(muster.DiskLimit, "stopped because its folders took %s of disk with %d files and folders (each counts as at least 4KiB), more than its limit of %s: ask for more with resources.disk", *s.Disk, sub.entries, c.WatchDisk)
+		case c.WatchDisk > 0 && sub.tooDeep:
+			return stop(muster.DiskLimit, "stopped because its folders are nested too deeply to be measured: their paths are longer than the system accepts")
 		}
 	}
 	return sub.checkVRAM(now, s)
@@ -247,34 +262,44 @@ func (sub *subject) walkDue() time.Time {
 	return sub.nextWalk
 }
 
-func (sub *subject) watchesDisk() bool { return sub.Isolation != nil && sub.Isolation.WatchDisk > 0 }
-
-// fileLimit is how many files are counted. With a disk limit it is unlimited: many small files must not evade the limit.
-func (sub *subject) fileLimit() int {
-	if sub.watchesDisk() {
-		return math.MaxInt
+// diskLimit returns the limit of the folders, and how often they are measured.
+func (sub *subject) diskLimit() (limit muster.Size, interval time.Duration) {
+	switch c := sub.Isolation; {
+	case c == nil || c.WatchDisk == 0:
+		return 0, walkInterval
+	case sub.Task.Grant.Disk == 0:
+		return c.WatchDisk, minInterval
+	default:
+		return c.WatchDisk, checkInterval
 	}
-	return maxFiles
 }
 
-// walk measures the folders: every second if their limit is watched, else every 30 seconds, but for at most a tenth of the
-// time.
+// walker returns the one for the folders: with a limit there is none on the files, since many small ones must not evade it, and it ends when it
+// has found more.
+func (sub *subject) walker() walker {
+	if limit, _ := sub.diskLimit(); limit > 0 {
+		return walker{maxEntries: math.MaxInt, maxSize: limit}
+	}
+	return walker{maxEntries: maxFiles, maxSize: math.MaxInt64}
+}
+
+// walk measures the folders: every second if the task has a limit, every 5 seconds if only the worker has one, else every 30 seconds, but
+// for at most a tenth of the time.
 func (sub *subject) walk(ctx context.Context) {
 	folders := []string{sub.Folders.Base}
 	if c := sub.Folders.Checkpoint; c != "" {
 		folders = append(folders, c)
 	}
-	interval := walkInterval
-	if sub.watchesDisk() {
-		interval = checkInterval
-	}
+	_, interval := sub.diskLimit()
 	begin := time.Now()
-	size, ok := diskUsage(ctx, folders, sub.fileLimit())
+	w := sub.walker()
+	err := w.walk(ctx, folders)
 	now := time.Now()
 	sub.mu.Lock()
 	defer sub.mu.Unlock()
 	sub.nextWalk = now.Add(max(interval, 10*now.Sub(begin)))
-	if ok {
-		sub.disk = &size
+	sub.tooDeep = errors.Is(err, errTooDeep)
+	if err == nil {
+		sub.disk, sub.entries = &w.size, w.entries
 	}
 }

@@ -23,6 +23,7 @@ type Engine struct {
 	Socket   string   `json:"socket,omitempty"` // if it is used through its API
 	Tool     string   `json:"tool,omitempty"`   // the path of its program, if only that answers
 	Rootless bool     `json:"rootless,omitempty"`
+	Remapped bool     `json:"remapped,omitempty"` // user namespaces: root in containers is another user outside
 	Runtimes []string `json:"runtimes,omitempty"` // such as runc, nvidia
 	GPUs     []string `json:"gpus"`               // vendors of GPUs that containers can use: by a runtime or by CDI
 }
@@ -126,7 +127,7 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 	case err != nil:
 		return nil, err
 	}
-	e := &Engine{Name: info.Name, Version: strings.TrimPrefix(info.Version, "v"), Socket: socket, Rootless: info.Rootless, Runtimes: info.Runtimes}
+	e := &Engine{Name: info.Name, Version: strings.TrimPrefix(info.Version, "v"), Socket: socket, Rootless: info.Rootless, Remapped: info.Remapped, Runtimes: info.Runtimes}
 	e.setGPUs(len(info.CDI) > 0, cdi)
 	return e, nil
 }
@@ -163,7 +164,7 @@ func parseDocker(info []byte, cdi []string) (*Engine, error) {
 	if d.ServerVersion == "" {
 		return nil, errors.New("its service does not run; start it to use it")
 	}
-	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), Rootless: slices.Contains(d.SecurityOptions, "name=rootless"), Runtimes: slices.Sorted(maps.Keys(d.Runtimes))}
+	e := &Engine{Version: strings.TrimPrefix(d.ServerVersion, "v"), Rootless: slices.Contains(d.SecurityOptions, "name=rootless"), Remapped: slices.Contains(d.SecurityOptions, "name=userns"), Runtimes: slices.Sorted(maps.Keys(d.Runtimes))}
 	e.setGPUs(len(d.CDISpecDirs) > 0, cdi)
 	return e, nil
 }

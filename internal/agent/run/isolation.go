@@ -16,6 +16,7 @@ type IsolationSpec struct {
 	Cgroups         []Cgroup `json:"cgroups,omitempty"` // to be entered
 	User            *User    `json:"user,omitempty"`    // to become; nil means the worker's own
 	View            *View    `json:"view,omitempty"`    // what it sees of the machine, whatever its user; nil means all
+	IPC             *IPC     `json:"ipc,omitempty"`     // its own shared memory, with View; nil means the machine's
 	Sandbox         *Sandbox `json:"sandbox,omitempty"`
 	NoNet           bool     `json:"no_net,omitempty"` // its own network, with only a loopback device
 	AllowHosts      []string `json:"hosts,omitempty"`  // with NoNet: the hosts that it may reach by a proxy; see ProxyEnv
@@ -60,6 +61,11 @@ type View struct {
 
 	// NoUserNamespaces means that a task cannot create user namespaces, if this process may change its root.
 	NoUserNamespaces bool `json:"no_user_namespaces,omitempty"`
+}
+
+// IPC is a task's own /dev/shm, System V objects and POSIX message queues. They end with its last process.
+type IPC struct {
+	Size muster.Size `json:"size,omitempty"` // of its /dev/shm; 0 means half of the machine's memory
 }
 
 // Sandbox is what a task may read and change in the file system. A folder includes its files.

@@ -17,6 +17,7 @@ import (
 type Task struct {
 	Attempt muster.AttemptID   `json:"attempt"`
 	Job     string             `json:"job,omitempty"`     // the job's UID, see muster.Job
+	Project string             `json:"project,omitempty"` // the job's
 	Group   string             `json:"group"`             // the stage's name
 	Element string             `json:"element,omitempty"` // of an array or matrix
 	Spec    *muster.TaskSpec   `json:"spec"`

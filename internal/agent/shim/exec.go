@@ -179,6 +179,12 @@ func (s *server) startExec(files []*os.File, f *wire.ExecFrame) (*execution, *at
 		}
 		defer func() { _ = p.Network.Close() }()
 	}
+	if st.Isolation != nil && st.Isolation.IPC != nil {
+		if p.Task, err = w.task(); err != nil {
+			return nil, nil, &run.ExecError{Message: "cannot enter the task's view of the machine: " + err.Error()}
+		}
+		defer p.Task.Close()
+	}
 	if st.Isolation != nil && st.Isolation.User != nil && f.TTY {
 		if err := files[0].Chown(int(st.Isolation.User.UID), -1); err != nil {
 			return nil, nil, &run.ExecError{Message: "cannot give the terminal to the task's user: " + err.Error()}
@@ -204,6 +210,13 @@ func (w *processWorkload) network() (f *os.File, err error) {
 	err = fs.ErrNotExist
 	w.child.IfUnreaped(func() { f, err = os.Open(fmt.Sprintf("/proc/%d/ns/net", w.child.PID)) })
 	return f, err
+}
+
+// task opens what the main process has entered.
+func (w *processWorkload) task() (t *isolation.RunningTask, err error) {
+	err = fs.ErrNotExist
+	w.child.IfUnreaped(func() { t, err = isolation.OpenTask(w.child.PID) })
+	return t, err
 }
 
 func errNotRunning(id muster.AttemptID) error {

@@ -74,7 +74,7 @@ func (s *hostPolicyOptions) flags(group string) []cli.Flag {
 		app.Var(app.Option{Name: "memory-buffer", Value: "fraction", Usage: "Fraction of the host's memory to keep free, such as 0.2: it is not offered, and no new tasks are taken while less is free", Group: group}.WithEnv(),
 			&s.MemoryBuffer, parseFraction, app.FormatOptional[float64]),
 		app.Var(app.Option{Name: "min-free-disk", Value: "bytes", Usage: "Take no new tasks while less disk space is free in the data directory; 0 means no limit (default: 1GiB, or 5% of a smaller disk)", Group: group}.WithEnv(),
-			&s.MinFreeDisk, parseFreeDisk, app.FormatOptional),
+			&s.MinFreeDisk, parseDiskLimit, app.FormatOptional),
 		option("cool-down", "Time below the limits before the worker accepts tasks again (default: 30s)").OptionalDurationVar(&s.CoolDown),
 		app.Var(option("hours", `Take tasks only at these times of the week, such as "mon-fri 18:00-08:00, sat, sun"`),
 			&s.Hours, hostpolicy.ParseHours, formatHours),
@@ -103,7 +103,7 @@ func parseFraction(s string) (*float64, error) {
 	return &f, nil
 }
 
-func parseFreeDisk(s string) (*muster.Size, error) {
+func parseDiskLimit(s string) (*muster.Size, error) {
 	n, err := muster.ParseSize(s)
 	if err == nil && n < 0 {
 		err = errors.New("must be a size such as 2GiB, or 0 for no limit")
@@ -136,6 +136,8 @@ func (c *isolationOptions) flags(group string) []cli.Flag {
 		app.Option{Name: "allow-write", Value: "path", Usage: "Let tasks write to this path; may be repeated", Group: group}.RepeatedVar(&l.Write),
 		app.Option{Name: "task-pids", Usage: "Maximum number of processes and threads of a task that sets no pids (default: 4096)", Group: group}.
 			WithEnv().IntVar(&l.PIDs, 1, 1<<22),
+		app.Var(app.Option{Name: "task-disk", Value: "bytes", Usage: "Maximum disk space of a task that sets no disk; 0 means no limit (default: half of the free space, at least 1GiB)", Group: group}.WithEnv(),
+			&l.Disk, parseDiskLimit, app.FormatOptional),
 	}
 }
 

@@ -331,7 +331,7 @@ func (d *renderer) limits(title string) error {
 		by   isolation.Enforcement
 	}{
 		{"cpus", l.CPUs}, {"memory", l.Memory}, {"pids", l.PIDs}, {"disk", l.Disk}, {"files", l.Files}, {"signals", l.Signals},
-		{"devices", l.Devices}, {"processes", l.Processes}, {"network: none", l.NoNetwork}, {"system calls", l.Syscalls},
+		{"devices", l.Devices}, {"processes", l.Processes}, {"shared memory", l.IPC}, {"network: none", l.NoNetwork}, {"system calls", l.Syscalls},
 	} {
 		text := texts[limit.by.By]
 		if limit.by.Why != "" {

@@ -301,7 +301,7 @@ const defaultPort = "8700"
 // ParseURL completes the address of a server: without a scheme it is http, and then without a port 8700. It has no slash at the end.
 func ParseURL(s string) (string, error) {
 	wrong := func() (string, error) {
-		return "", muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700, or HOST:PORT", s)
+		return "", muster.Errorf(muster.Invalid, "%q is not a server address: write a URL such as http://127.0.0.1:8700, or HOST:PORT", muster.HideCredentials(s))
 	}
 	address := strings.TrimRight(strings.TrimSpace(s), "/")
 	if ip, err := netip.ParseAddr(address); err == nil && ip.Is6() {

@@ -47,7 +47,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	base := strings.TrimRight(cfg.URL, "/")
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, muster.Errorf(muster.Invalid, "%s: %.200q is not an HTTP URL: write such as http://127.0.0.1:8080", cfg.Option, base)
+		return nil, muster.Errorf(muster.Invalid, "%s: %.200q is not an HTTP URL: write such as http://127.0.0.1:8080", cfg.Option, muster.HideCredentials(base))
 	}
 	if cfg.Client == nil {
 		cfg.Client = &http.Client{}

@@ -100,7 +100,7 @@ func Open(cfg Config) (*Fleet, error) {
 	cfg.BusyTimeout, cfg.MaxWorkers = cmp.Or(cfg.BusyTimeout, cfg.SilenceTimeout), cmp.Or(cfg.MaxWorkers, defaultMaxWorkers)
 	server, err := url.Parse(cfg.Server.URL)
 	if err != nil {
-		return nil, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "%q is not the URL of a server", muster.HideCredentials(cfg.Server.URL))
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, uploadsDir), 0o700); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "cannot create the directory of foreign workers: %w", err)

@@ -105,10 +105,10 @@ func Enter(s *run.Sandbox, view string) error {
 	return nil
 }
 
-// splitDevices separates devices, which all tasks have in common, from other paths.
+// splitDevices separates devices, which all tasks have in common, from other paths, such as a /dev/shm of the task's own.
 func splitDevices(paths []string) (devices, rest []string) {
 	for _, p := range paths {
-		if strings.HasPrefix(p, "/dev/") {
+		if strings.HasPrefix(p, "/dev/") && p != "/dev/shm" {
 			devices = append(devices, p)
 		} else {
 			rest = append(rest, p)

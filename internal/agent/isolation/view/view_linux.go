@@ -1,5 +1,5 @@
 // Package view creates mount namespaces in which tasks see less of the machine than the worker: a /proc with only their own
-// processes, and selected paths in folders that their user may not pass through.
+// processes, selected paths in folders that their user may not pass through, and shared memory of their own.
 package view
 
 import (
@@ -73,6 +73,86 @@ func Enter(v *run.View) error {
 		return os.NewSyscallError("fchdir", err)
 	}
 	return os.NewSyscallError("chroot", unix.Chroot("."))
+}
+
+// sharedMemory is where programs share memory by files.
+const sharedMemory = "/dev/shm"
+
+// OwnIPC moves the calling thread, after Enter, into IPC and mount namespaces of its own, with an empty /dev/shm. What its processes write
+// there is charged to their control group.
+func OwnIPC(ipc *run.IPC) error {
+	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWIPC); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	options := "mode=1777"
+	if ipc.Size > 0 {
+		pages := max(1, int64(ipc.Size)/4096)
+		options = fmt.Sprintf("mode=1777,size=%d,nr_inodes=%d", pages*4096, pages+1) // 0 would be no limit
+	}
+	if err := unix.Mount("shm", sharedMemory, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("mount a %s: %w", sharedMemory, err)
+	}
+	return nil
+}
+
+// TryIPC returns why processes in a view cannot have an IPC of their own, nil if they can.
+func TryIPC(v *run.View) error {
+	var err error
+	netns.OnThread(func() {
+		if err = Enter(v); err == nil {
+			err = OwnIPC(&run.IPC{Size: 4096})
+		}
+	})
+	return err
+}
+
+// Join moves the calling thread into the namespaces and the root of a task that has entered a view and its own IPC. The thread must be as for
+// Enter.
+func Join(t *Task) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return os.NewSyscallError("unshare", err)
+	}
+	for _, ns := range []struct {
+		file *os.File
+		kind int
+	}{{t.ipc, unix.CLONE_NEWIPC}, {t.mounts, unix.CLONE_NEWNS}} {
+		if err := unix.Setns(int(ns.file.Fd()), ns.kind); err != nil {
+			return os.NewSyscallError("setns", err)
+		}
+	}
+	if err := unix.Fchdir(int(t.root.Fd())); err != nil {
+		return os.NewSyscallError("fchdir", err)
+	}
+	return os.NewSyscallError("chroot", unix.Chroot("."))
+}
+
+// Task is what a running task has entered. The caller closes it.
+type Task struct{ ipc, mounts, root *os.File }
+
+// OpenTask opens what a process has entered. It needs the privileges to trace the process, which must not have been reaped.
+func OpenTask(pid int) (_ *Task, err error) {
+	t := &Task{}
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	if t.ipc, err = os.Open(filepath.Join(dir, "ns/ipc")); err == nil {
+		t.mounts, err = os.Open(filepath.Join(dir, "ns/mnt"))
+	}
+	if err == nil {
+		t.root, err = os.OpenFile(filepath.Join(dir, "root"), unix.O_PATH|unix.O_DIRECTORY, 0)
+	}
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close closes what OpenTask opened.
+func (t *Task) Close() {
+	for _, f := range []*os.File{t.ipc, t.mounts, t.root} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 // open returns the namespace of a view, which does not change any more.

@@ -12,5 +12,17 @@ import (
 // Ensure fails.
 func Ensure(*run.View) error { return errors.ErrUnsupported }
 
+// TryIPC fails.
+func TryIPC(*run.View) error { return errors.ErrUnsupported }
+
+// Task is what a running task has entered.
+type Task struct{}
+
+// OpenTask fails.
+func OpenTask(int) (*Task, error) { return nil, errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Task) Close() {}
+
 // NoUserNamespaces reports false.
 func NoUserNamespaces(*run.View) bool { return false }

@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/modelpool"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/run/process"
+	"github.com/muster-dev/muster/internal/agent/run/python"
 	"github.com/muster-dev/muster/internal/kind"
 )
 
@@ -147,7 +148,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.envs.GetFor(ctx, p.d.Python, root, p.a.Observer())
+	p.venv, err = p.d.shared.envs.GetFor(ctx, python.OwnerProject, p.d.Python, root, p.a.Observer())
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func (a *Attempt) prepareRuntime(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	a.runtime, err = a.executor.kindHooks.Python(ctx, a.Task.Spec.Python, root, a.Observer())
+	a.runtime, err = a.executor.kindHooks.Python(ctx, a.Task.Project, a.Task.Spec.Python, root, a.Observer())
 	return err
 }
 

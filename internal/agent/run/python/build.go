@@ -135,7 +135,7 @@ func (b *build) runWithRetry(ctx context.Context, built string) (*record, error)
 		return rec, err
 	}
 	b.observer.LogLine(b.title + ": the cached packages are also damaged, fetching them again: " + err.Error())
-	b.cleanCache(ctx)
+	b.cleanCacheOf(ctx, b.spec)
 	if err := errors.Join(reclaim(b.tmp), os.RemoveAll(built)); err != nil {
 		return nil, run.Failf(muster.WorkerInternal, "remove a damaged Python environment: %w", err)
 	}
@@ -219,7 +219,7 @@ func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
 	var repeat sync.WaitGroup
 	repeatCtx, stop := context.WithCancel(ctx)
 	repeat.Go(func() { p.repeat(repeatCtx) })
-	err := b.tool.runBuild(ctx, b.uv, b.tmp, read, outputHandler{logLine, p.setPID}, args...)
+	err := b.tool.runBuild(ctx, b.uv, b.tmp, b.tool.cacheOf(b.spec), read, outputHandler{logLine, p.setPID}, args...)
 	stop()
 	repeat.Wait()
 	if err == nil {

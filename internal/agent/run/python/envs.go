@@ -172,7 +172,7 @@ func (e *Envs) build(ctx context.Context, r *Request, damage error, observer run
 	if err != nil {
 		e.log.Log(ctx, e.failureLevel(), "building a Python environment failed", slog.String("name", r.Name), slog.Any("error", err))
 		if t, ok := errors.AsType[*run.TaskError](err); ok && t.Reason == muster.DiskFull {
-			e.cleanCache(ctx) // the downloads of a failed build only waste space
+			e.cleanCacheOf(ctx, b.spec) // the downloads of a failed build only waste space
 		}
 		return err
 	}

@@ -152,28 +152,48 @@ func formatPIDs(pids []int) string {
 	return text
 }
 
-// CacheDir returns the folder of uv's cache, "" if the operator set one, which other programs may use.
-func (e *Envs) CacheDir() string {
-	if os.Getenv("UV_CACHE_DIR") != "" {
-		return ""
+// CacheDirs returns the folders of uv's caches, without one that the operator set, which other programs may use.
+func (e *Envs) CacheDirs() []string {
+	dirs, _ := filepath.Glob(filepath.Join(e.tool.projectCaches(), "*")) // the pattern is valid
+	if os.Getenv("UV_CACHE_DIR") == "" {
+		dirs = append(dirs, e.tool.cacheDir())
 	}
-	return e.tool.cacheDir()
+	return dirs
 }
 
-// CleanCache empties CacheDir. It waits for the processes that use it.
-func (e *Envs) CleanCache(ctx context.Context) error {
-	if _, err := os.Lstat(e.CacheDir()); errors.Is(err, fs.ErrNotExist) {
-		return nil // do not fetch uv only to empty a missing cache
+// CleanCache empties all CacheDirs. It waits for the processes that use them.
+func (e *Envs) CleanCache(ctx context.Context) error { return e.cleanCaches(ctx, e.CacheDirs()...) }
+
+func (e *Envs) cleanCaches(ctx context.Context, dirs ...string) error {
+	var errs []error
+	for _, dir := range dirs {
+		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			continue // do not fetch uv only to empty a missing cache
+		}
+		uv, err := e.tool.find(ctx, run.Observer{Step: func(string) {}, LogLine: func(string) {}})
+		if err != nil {
+			return err
+		}
+		errs = append(errs, e.tool.uv(ctx, uv, func(string) {}, "cache", "clean", "--cache-dir", dir))
 	}
-	uv, err := e.tool.find(ctx, run.Observer{Step: func(string) {}, LogLine: func(string) {}})
+	return errors.Join(errs...)
+}
+
+func (e *Envs) cleanCache(ctx context.Context) { e.logCleaning(e.CleanCache(ctx)) }
+
+// cleanCacheOf empties the cache of a spec, unless it is the operator's.
+func (e *Envs) cleanCacheOf(ctx context.Context, s *Spec) {
+	dir := e.tool.cacheOf(s)
+	if dir == "" && os.Getenv("UV_CACHE_DIR") == "" {
+		dir = e.tool.cacheDir()
+	}
+	if dir != "" {
+		e.logCleaning(e.cleanCaches(ctx, dir))
+	}
+}
+
+func (e *Envs) logCleaning(err error) {
 	if err != nil {
-		return err
-	}
-	return e.tool.uv(ctx, uv, func(string) {}, "cache", "clean")
-}
-
-func (e *Envs) cleanCache(ctx context.Context) {
-	if err := e.CleanCache(ctx); err != nil {
 		e.log.Warn("removing cached Python packages failed", slog.Any("error", err))
 	}
 }
@@ -198,7 +218,7 @@ func usersOf(dir string) (pids []int) {
 	return pids
 }
 
-// Usage is the disk usage of environments and uv's cache. Files that they share by hard links count once.
+// Usage is the disk usage of environments and uv's caches. Files that they share by hard links count once.
 type Usage struct {
 	Total  muster.Size
 	Cached muster.Size            // part of Total: files that are only in the cache
@@ -215,8 +235,8 @@ const (
 func (e *Envs) Usage(group func(name string) string) Usage {
 	files := diskFiles{}
 	var err error
-	if cache := e.CacheDir(); cache != "" {
-		err = files.add(cache, ownerCache)
+	for _, cache := range e.CacheDirs() {
+		err = errors.Join(err, files.add(cache, ownerCache))
 	}
 	entries, readErr := os.ReadDir(e.Path(""))
 	if !errors.Is(readErr, fs.ErrNotExist) { // nothing was built yet

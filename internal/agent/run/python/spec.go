@@ -26,10 +26,14 @@ const (
 	maxRequirements = 1 << 20 // bytes of one file
 )
 
+// OwnerProject is the project of environments that the worker's owner defines. No job belongs to it.
+const OwnerProject = "(owner)"
+
 // Spec describes an environment.
 type Spec struct {
-	Version      string   `json:"version"`      // such as "3.12", or ""
-	Requirements []string `json:"requirements"` // lines, with included files expanded
+	Project      string   `json:"project,omitempty"` // whose tasks may use it; not with Prebuilt
+	Version      string   `json:"version"`           // such as "3.12", or ""
+	Requirements []string `json:"requirements"`      // lines, with included files expanded
 	Constraints  []string `json:"constraints,omitempty"`
 	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
 
@@ -118,7 +122,7 @@ func (r *requirementsReader) parseLine(name, parseLine string, constraints bool)
 	return nil
 }
 
-// checkLine rejects requirements that depend on one task's folder, because tasks share environments.
+// checkLine rejects requirements that depend on one task's folder, because the tasks of a project share environments.
 func checkLine(line string) error {
 	local := false
 	for _, p := range []string{"-e ", "-e=", "--editable", ".", "/", "~", "file:"} {
@@ -151,8 +155,8 @@ func (w *Spec) key(interpreter string) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// GetFor is Get for the python section of a spec. Its files are read from root.
-func (e *Envs) GetFor(ctx context.Context, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
+// GetFor is Get for the python section of a spec of a project. Its files are read from root.
+func (e *Envs) GetFor(ctx context.Context, project string, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
 	spec, err := ParseSpec(p, func(name string) ([]byte, error) {
 		f, err := run.OpenRegularIn(root, filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -174,6 +178,7 @@ func (e *Envs) GetFor(ctx context.Context, p *muster.Python, root *os.Root, obse
 	if err != nil {
 		return "", err
 	}
+	spec.Project = project
 	return e.GetSpec(ctx, spec, observer)
 }
 

@@ -3,6 +3,8 @@ package python
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -190,8 +192,21 @@ func (t *tool) env() []string {
 	return append(env, "HOME="+filepath.Join(t.deps.Dir, "tools"), "NO_COLOR=1")
 }
 
-// cacheDir is uv's cache unless the operator sets another one.
+// cacheDir is uv's cache of packages without a build step, which only uv writes, unless the operator sets another one.
 func (t *tool) cacheDir() string { return filepath.Join(t.deps.Dir, "cache", "uv") }
+
+// projectCaches is the folder of the caches of projects.
+func (t *tool) projectCaches() string { return filepath.Join(t.deps.Dir, "cache", "uv-projects") }
+
+// cacheOf is uv's cache for a spec, "" for cacheDir or the operator's. Code of packages that are built can change the cache, and files of
+// environments are links to it: so each project has its own.
+func (t *tool) cacheOf(s *Spec) string {
+	if s.Prebuilt {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(s.Project)) // the name comes from the server
+	return filepath.Join(t.projectCaches(), hex.EncodeToString(sum[:16]))
+}
 
 // EnvTag returns the environment entry that identifies the tools of the worker with this data dir.
 func EnvTag(data string) string { return "MUSTER_TOOL_OF=" + data }
@@ -223,9 +238,12 @@ func scanLines(r io.Reader, onLine func(string)) {
 }
 
 // runBuild runs uv for packages that a task chose. Installing a package may execute its code, so uv can only write to tmp and to its
-// cache.
-func (t *tool) runBuild(ctx context.Context, uv, tmp string, read []string, handler outputHandler, args ...string) error {
+// cache: see cacheOf.
+func (t *tool) runBuild(ctx context.Context, uv, tmp, cache string, read []string, handler outputHandler, args ...string) error {
 	env := append(t.env(), "HOME="+tmp, "TMPDIR="+tmp)
+	if cache != "" {
+		env = run.MergeEnv(env, []string{"UV_CACHE_DIR=" + cache})
+	}
 	write := []string{tmp}
 	for _, entry := range env {
 		name, value, _ := strings.Cut(entry, "=")
