@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/lru"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -36,6 +37,7 @@ type Config struct {
 	JobEditor     JobEditor
 	Store         store.Reader
 	Keys          store.KeyStore
+	Ring          *keyring.Ring // of Keys; nil means one that does not store when keys were used
 	Logs          tasklog.Store
 	Blobs         blob.Store
 	Grants        store.GrantStore
@@ -48,6 +50,8 @@ type Config struct {
 	Retention     Retention
 	Backup        BackupFunc
 	Notifications NotificationStore
+	Audit         Auditor
+	AuditLog      store.AuditReader
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse        func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds        Kinds
@@ -58,8 +62,10 @@ type Config struct {
 	LinkExecPoll http.Handler     // at link.PathExecPoll; it calls WorkerOfRequest
 	Heartbeat    muster.Duration  // interval in which workers renew their leases
 	Log          *slog.Logger
-	Version      string // of this build
-	Pin          string // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	Version      string         // of this build
+	Pin          string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	URL          string         // public URL of the server; "" takes that of each request
+	SignIn       *oidc.Provider // signs users in; nil for none
 	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
 	Metrics http.Handler
 	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
@@ -107,6 +113,9 @@ type server struct {
 func New(cfg Config) http.Handler { return newServer(cfg).handler }
 
 func newServer(cfg Config) *server {
+	if cfg.Ring == nil {
+		cfg.Ring = keyring.New(cfg.Keys, cfg.Log, cfg.RateLimits)
+	}
 	mux := http.NewServeMux()
 	s := &server{
 		Config:        cfg,
@@ -126,7 +135,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Limits: cfg.RateLimits, Jobs: cfg.Store, Version: cfg.Version, Pin: cfg.Pin})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Ring: cfg.Ring, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()
@@ -142,6 +151,7 @@ func newServer(cfg Config) *server {
 	s.notifyRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
+	s.auditRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
@@ -149,7 +159,7 @@ func newServer(cfg Config) *server {
 	s.docRoutes(mux)
 	s.metricsRoutes()
 	s.linkRoutes()
-	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest)))
+	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withAudit(s.withLogging(s.withAuth(s.withNotFound(mux)))), isLink, s.ObserveRequest)))
 	return s
 }
 
@@ -182,7 +192,7 @@ func (s *server) linkRoutes() {
 		{rest.Route{ID: "connect-exec", Path: link.PathExec, Summary: "Commands in a worker's tasks, over a WebSocket"}, s.LinkExec},
 		{rest.Route{ID: "poll-exec", Path: link.PathExecPoll, Summary: "Commands in a worker's tasks, over HTTP requests"}, s.LinkExecPoll},
 	} {
-		l.Tag, l.Verb = "workers", auth.ConnectWorker
+		l.Tag, l.Verb, l.Audit = "workers", auth.ConnectWorker, rest.AuditDenials // sessions are recorded when they start
 		rest.Raw(s.router, l.Route, l.handler)
 	}
 }

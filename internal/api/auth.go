@@ -42,6 +42,7 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 				s.router.WriteError(w, r, err)
 				return
 			}
+			caller.Identify(caller.Audit(r.Context()), p)
 			if err := g.Allow(r.Context()); err != nil {
 				s.router.WriteError(w, r, err)
 				return
@@ -75,7 +76,7 @@ func setPrivateHeaders(h http.Header) {
 }
 
 func needsKey(path string) bool {
-	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession {
+	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/") {
 		return false
 	}
 	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics

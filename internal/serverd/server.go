@@ -19,6 +19,8 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
@@ -34,6 +36,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/retention"
@@ -79,6 +82,8 @@ type Config struct {
 	Dialects []dialect.Config
 	// Systems are the supported dialects; nil means Dialects().
 	Systems []dialect.System
+	// SignIn is the OpenID Connect provider with which users sign in; without an issuer there is none.
+	SignIn oidc.Config
 	// RateLimits limits requests per second; the zero value has no limits.
 	RateLimits ratelimit.Config
 	// TLS is the source of the server's certificate; the zero value serves without TLS.
@@ -98,10 +103,12 @@ type Server struct {
 	execSocket *wslink.Server   // of exec
 	execPoll   *polllink.Server // of exec
 	http       *http.Server
+	keys       *keyring.Ring
 	verifier   cidVerifier
 	history    *history.History
 	webhooks   *webhook.Sender
 	sweeper    *sweeper.Sweeper
+	audit      *auditlog.Recorder
 	backupMu   sync.Mutex    // held by a backup
 	pinner     ipfsPinner    // nil for none
 	listener   net.Listener  // nil for a private server
@@ -200,6 +207,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
+	s.audit = auditlog.New(s.store, s.log)
 	if err := backup.RemoveLeftovers(s.cfg.Data); err != nil {
 		return err
 	}
@@ -232,6 +240,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
+		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
 		if err := link.Serve(ctx, countingConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
@@ -247,14 +256,22 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
+	var signIn *oidc.Provider
+	if s.cfg.SignIn.Issuer != "" {
+		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
+			return err
+		}
+	}
+	s.keys = keyring.New(s.store, s.log, s.limiter)
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
-			Views:    s.apiViews(),
-			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
+			Views: s.apiViews(),
+			URL:   s.cfg.URL, SignIn: signIn,
+			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		}))))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -266,8 +283,11 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	// The last step: a start that fails before it creates no tokens.
-	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
-	return err
+	if s.tokens, err = ensureTokens(ctx, s.ownKeys(), s.cfg); err != nil {
+		return err
+	}
+	s.auditStart()
+	return s.auditRestore(ctx)
 }
 
 // explainWait returns why a task waits.
@@ -332,7 +352,10 @@ func (s *Server) Run(ctx context.Context) error {
 	// The engine outlives the sessions, and the store the engine.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
-	var engineGroup, tracing errgroup.Group
+	var engineGroup, tracing, auditing errgroup.Group
+	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx)) // also for what happens while the server stops
+	defer stopAudit()
+	auditing.Go(func() error { return s.audit.Run(auditCtx) })
 	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // also for the engine's last batch
 	defer stopTracing()
 	tracing.Go(func() error { return s.cfg.Tracer.Run(tracingCtx) })
@@ -353,6 +376,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.socket.Run(serviceCtx) })
 	group.Go(func() error { return s.poll.Run(serviceCtx) })
 	group.Go(func() error { return s.exec.Run(serviceCtx) })
+	group.Go(func() error { return s.keys.Run(serviceCtx) })
 	group.Go(func() error { return s.execSocket.Run(serviceCtx) })
 	group.Go(func() error { return s.execPoll.Run(serviceCtx) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
@@ -379,7 +403,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if len(s.gateways) > 0 || s.cfg.Private {
-		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog,
+		local := &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog,
 			BaseContext: func(net.Listener) context.Context { return ratelimit.Exempt(context.Background()) }}
 		group.Go(func() error { return s.serveHTTP(serviceCtx, local, s.localPipe) })
 	}
@@ -390,6 +414,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopTracing()
 	err = errors.Join(err, tracing.Wait())
+	s.audit.Stop()
+	stopAudit()
+	err = errors.Join(err, auditing.Wait())
 	return errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 }
 

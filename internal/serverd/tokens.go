@@ -136,13 +136,13 @@ func (s *Server) NewJoinToken(ctx context.Context) (string, error) {
 	now := muster.NewTime(time.Now())
 	for _, k := range existing {
 		if k.Name == localJoinName && k.Role == string(auth.Join) && k.ExpiresAt != 0 && k.ExpiresAt <= now {
-			if err := s.store.DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+			if err := s.ownKeys().DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
 				return "", err
 			}
 		}
 	}
 	token := newToken(auth.Join)
-	return token, putKey(ctx, s.store, nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
+	return token, putKey(ctx, s.ownKeys(), nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
 }
 
 func newToken(role auth.Role) string {
@@ -153,14 +153,14 @@ func newToken(role auth.Role) string {
 
 // putKey stores a key for a token, unless existing has one with the same project.
 func putKey(ctx context.Context, keys store.KeyStore, existing []store.Key, token string, k store.Key) error {
-	k.Hash = auth.Hash(token)
+	k.Hash, k.Prefix = auth.Hash(token), auth.Prefix(token)
 	for _, old := range existing {
 		if old.Hash == k.Hash && old.Project == k.Project {
 			return nil
 		}
 	}
 	k.ID, k.CreatedAt = "k-"+k.Hash[:12], muster.NewTime(time.Now())
-	return keys.PutKey(ctx, k)
+	return keys.PutKeys(ctx, k)
 }
 
 // newEpoch returns a random name for this incarnation of the server.

@@ -93,6 +93,10 @@ func refusal(rt *rest.Route, who *caller, project string, job muster.JobID) int 
 		return http.StatusNotFound // of another project: the answer is that there is none
 	case rt.Verb == auth.ExecTasks && auth.Can(who.Principal, rt.Verb, auth.Object{Project: project, Owner: "another key"}) != nil:
 		return http.StatusForbidden
+	case slices.Contains([]string{"verify-audit-log", "export-audit-log"}, rt.ID):
+		if auth.Can(who.Principal, rt.Verb, auth.Object{Project: auth.AllProjects}) != nil {
+			return http.StatusForbidden
+		}
 	case rt.ID == "create-key":
 		what.Role = auth.Viewer
 		fallthrough
@@ -142,6 +146,8 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		body = fmt.Appendf(nil, `{"name":"x","role":"viewer","project":%q}`, o.project)
 	case "create-session":
 		body = fmt.Appendf(nil, `{"token":%q}`, mustertest.AdminToken)
+	case "finish-device-sign-in":
+		body = []byte(`{"device":"none"}`)
 	case "put-notify":
 		body = []byte(`{"notify":[]}`)
 	case "prune":

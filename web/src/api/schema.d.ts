@@ -1,5 +1,56 @@
 // Generated from openapi.json by npm run gen. Do not edit.
 export interface paths {
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List records of the audit log, newest first by default. To follow it, ask for those after the last number, oldest first */
+        get: operations["list-audit-records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export the audit log as lines of JSON: the base, all records, and the head. It is complete only if it ends with the head */
+        get: operations["export-audit-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Verify the hash chain of the whole audit log, which must not have been changed since it was written */
+        get: operations["verify-audit-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/backup": {
         parameters: {
             query?: never;
@@ -373,7 +424,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give an API key a new secret, which is returned only once; the old one ends at once */
+        /** Give an API key a new secret, which is returned only once; the old one ends at once or after an overlap */
         post: operations["rotate-key"];
         delete?: never;
         options?: never;
@@ -424,6 +475,74 @@ export interface paths {
         };
         /** List the delivery log, newest first */
         get: operations["list-notifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show whether users can sign in with an OpenID Connect provider */
+        get: operations["get-sign-in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start a sign-in that the user completes in any browser, with a code */
+        post: operations["begin-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get an API key once the user has signed in with the code */
+        post: operations["finish-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Redirect a browser to the OpenID Connect provider */
+        get: operations["begin-sign-in"];
         put?: never;
         post?: never;
         delete?: never;
@@ -582,7 +701,7 @@ export interface paths {
         put?: never;
         /** Sign in a browser: check an API key and set it as a cookie that scripts cannot read */
         post: operations["create-session"];
-        /** Sign out a browser: remove the cookie */
+        /** Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider */
         delete: operations["delete-session"];
         options?: never;
         head?: never;
@@ -1162,6 +1281,81 @@ export interface components {
             worker?: string;
             worker_name?: string;
         };
+        AuditPage: {
+            /** @description cursor of the next page; absent on the last one */
+            next?: string;
+            records: components["schemas"]["AuditRecord"][] | null;
+        };
+        AuditRecord: {
+            /** @description IP address of the caller's connection */
+            address?: string;
+            /**
+             * Format: date-time
+             * @description of the first occurrence; never before that of the previous record
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description number of occurrences that this record stands for
+             */
+            count: number;
+            /** @description why it was denied, the code of the error, or what was done */
+            detail?: string;
+            hash: string;
+            /** @description id of the caller's API key; absent for an unknown caller and for the server itself */
+            key?: string;
+            key_name?: string;
+            /** @example job/17 */
+            object?: string;
+            /** @description id of the operation in the API, or one of the server itself */
+            operation: string;
+            /** @enum {string} */
+            outcome: "allowed" | "denied" | "failed";
+            project?: string;
+            /** @description trace id of the request */
+            request?: string;
+            /** @description role of the key; server for the server itself */
+            role?: string;
+            /**
+             * Format: int64
+             * @description number, from 1 without gaps
+             */
+            seq: number;
+            /**
+             * Format: int64
+             * @description HTTP status of the answer
+             */
+            status?: number;
+            /**
+             * Format: date-time
+             * @description of the last occurrence, if there are several
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            until?: string;
+            /** @description gateway that the caller used */
+            via?: string;
+            /** @description worker of the key */
+            worker?: string;
+        };
+        AuditVerification: {
+            /** @description HASH@SEQ of the last record that retention removed; the number is 0 for none */
+            base: string;
+            /** @description HASH@SEQ of the last verified record. Note it elsewhere: a later verification that is given it finds that records at the end were removed or that the log was written again */
+            head: string;
+            intact: boolean;
+            problem?: string;
+            /**
+             * Format: int64
+             * @description number of verified records
+             */
+            records: number;
+            /**
+             * Format: int64
+             * @description number of the first record that is not as it was written
+             */
+            seq?: number;
+        };
         BlobCheck: {
             /**
              * @description damaged: it was moved aside, upload it again; unreadable: the server's disk cannot read it now, try again later or upload it again; unchecked: try again later
@@ -1257,6 +1451,39 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             tried_at?: string;
+        };
+        DeviceHandle: {
+            device: string;
+        };
+        DeviceResult: {
+            key?: components["schemas"]["Key"];
+            /** @description the user has not signed in yet: ask again after the interval */
+            pending: boolean;
+            /** @description bearer token; it is not returned again */
+            secret?: string;
+        };
+        DeviceSignIn: {
+            /** @description names the sign-in; keep it secret */
+            device: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            expires_at: string;
+            /** @description url with the code */
+            full_url?: string;
+            /**
+             * @description pause between two questions whether the user has signed in
+             * @example 90
+             */
+            interval: number | string;
+            /** @example https://accounts.example.com/device */
+            url: string;
+            /**
+             * @description what the user enters at url
+             * @example BDWP-HQPK
+             */
+            user_code: string;
         };
         Disconnect: {
             /**
@@ -1709,11 +1936,26 @@ export interface components {
              * @description the only job that it can read; absent means all
              */
             job?: number;
+            /**
+             * Format: date-time
+             * @description when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            last_used_at?: string;
+            /** @description address of the client, or of the proxy before the server */
+            last_used_from?: string;
             name: string;
+            /**
+             * @description how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions
+             * @example mst_viewer_l3me
+             */
+            prefix?: string;
             /** @description the only project that it can access; absent means all */
             project?: string;
             /** @enum {string} */
             role: "admin" | "operator" | "submitter" | "viewer" | "worker" | "join";
+            /** @description the key whose old secret this is; it works like that key until it expires */
+            rotated_to?: string;
             /** @description the worker whose key it is */
             worker?: string;
         };
@@ -2279,6 +2521,18 @@ export interface components {
             max_backoff?: number | string;
             on?: string[] | null;
         };
+        RotateKey: {
+            /**
+             * @description how long old secrets still work: at most 30d; absent or 0 means that they end at once
+             * @example 90
+             */
+            overlap?: number | string | null;
+            /**
+             * @description new validity of the key; absent or 0 means that its expiry stays
+             * @example 90
+             */
+            ttl?: number | string | null;
+        };
         Sample: {
             /**
              * Format: date-time
@@ -2368,6 +2622,15 @@ export interface components {
              * @example /share#mst_viewer_…
              */
             url: string;
+        };
+        SignIn: {
+            /** @description whether programs without a browser can sign users in by a code that these enter elsewhere */
+            device: boolean;
+            /**
+             * @description name of the OpenID Connect provider; absent if there is none
+             * @example accounts.example.com
+             */
+            provider?: string;
         };
         Spec: {
             labels?: {
@@ -2829,6 +3092,114 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "list-audit-records": {
+        parameters: {
+            query?: {
+                /** @description next of the previous page */
+                cursor?: string;
+                /** @description maximum number of rows */
+                limit?: number;
+                /** @description recorded then or later */
+                since?: string;
+                /** @description recorded then or earlier */
+                until?: string;
+                /** @description id or name of the caller's key */
+                key?: string;
+                operation?: string;
+                object?: string;
+                project?: string;
+                outcome?: "allowed" | "denied" | "failed";
+                /** @description only records with a higher number */
+                after?: number;
+                order?: "newest" | "oldest";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "export-audit-log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "verify-audit-log": {
+        parameters: {
+            query?: {
+                /** @description a head that was noted earlier, HASH@SEQ: also verify that the log has this record */
+                head?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditVerification"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     backup: {
         parameters: {
             query?: never;
@@ -3800,7 +4171,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateKey"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
@@ -3912,6 +4287,127 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Deliveries"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceSignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "finish-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceHandle"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceResult"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-sign-in": {
+        parameters: {
+            query?: {
+                /** @description path of the page after the sign-in; default: / */
+                next?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Found */
+            302: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

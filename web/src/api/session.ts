@@ -6,7 +6,7 @@ import type { components } from "./schema";
 export type Me = components["schemas"]["Whoami"];
 
 /** The verbs of the server's roles, by which the dashboard decides what it offers. */
-export type Verb = "read jobs" | "submit jobs" | "cancel, retry or edit jobs" | "see workers" | "steer workers" | "create keys" | "manage keys" | "join workers" | "manage notifications" | "remove or keep jobs" | "manage retention" | "read metrics" | "back up the server" | "execute commands in tasks";
+export type Verb = "read jobs" | "submit jobs" | "cancel, retry or edit jobs" | "see workers" | "steer workers" | "create keys" | "manage keys" | "join workers" | "manage notifications" | "remove or keep jobs" | "manage retention" | "read metrics" | "back up the server" | "execute commands in tasks" | "read the audit log";
 
 export interface Session {
   /** "unknown" until the first answer of the server. */
@@ -106,6 +106,12 @@ export const session = {
     const me = (await response.json()) as Me;
     adopt(me);
     return me;
+  },
+  /** Returns the name of the provider with which users sign in, "" if there is none. */
+  async provider(): Promise<string> {
+    const response = await request("/api/v1/oidc", { headers: { Accept: "application/json" } });
+    if (!response.ok) throw await errorOf(response);
+    return ((await response.json()) as components["schemas"]["SignIn"]).provider ?? "";
   },
   async signOut(): Promise<void> {
     const response = await request("/api/v1/session", { method: "DELETE" });
