@@ -38,15 +38,6 @@ func Prefix(token string) string {
 	return begin + random[:prefixRandom]
 }
 
-// IsGenerated reports whether a token has the form of NewToken's. Such tokens cannot be guessed, unlike those that a user chose.
-func IsGenerated(token string) bool {
-	token, _ = SplitToken(token)
-	i := strings.LastIndexByte(token, '_')
-	return strings.HasPrefix(token, "mst_") && len(token)-i-1 == RandomBytes*8/5 && !strings.ContainsFunc(token[i+1:], notBase32)
-}
-
-func notBase32(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') }
-
 // NewID makes the public id of a key from random bytes.
 func NewID(random [5]byte) string { return "k" + encode(random[:]) }
 
@@ -88,7 +79,7 @@ func SplitToken(s string) (token, pin string) {
 		return s, ""
 	}
 	pin = s[i+len(pinMark):]
-	if strings.ContainsFunc(pin, notBase32) {
+	if strings.ContainsFunc(pin, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') }) {
 		return s, ""
 	}
 	return s[:i], pin

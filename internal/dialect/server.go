@@ -87,7 +87,7 @@ func (s Server) Authorize(ctx context.Context, token string) (client.Whoami, err
 		}
 		return known.whoami, nil
 	}
-	if valid := cached && known.err == nil; !valid && !auth.IsGenerated(token) {
+	if valid := cached && known.err == nil; !valid && auth.Prefix(token) == "" {
 		if err := s.limits.Limited(ctx, from); err != nil {
 			return client.Whoami{}, err
 		}

@@ -4,7 +4,6 @@ package mutants
 var withoutGuard = map[string]string{
 	"TestReadinessFloodIsCheap":           "the answer needs a lock and a cached result; the test is for those who add more to it",
 	"TestPrefixOfAKeyDoesNotAuthenticate": "a key is found by the hash of a whole token; no line accepts less",
-	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for those who add more to it",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.

@@ -51,7 +51,7 @@ func New(keys store.KeyStore, limits *ratelimit.Limiter, log *slog.Logger) *Ring
 
 // Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to
 // an unknown token takes longer the more of them the address has sent. From an address beyond its limit, tokens are refused without a lookup unless
-// they were valid before or are too long to be guessed. It records the use of the key.
+// they were valid before or are have the form of generated ones, which cannot be guessed. It records the use of the key.
 func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) (auth.Principal, *ActiveKey, error) {
 	if token == "" {
 		if err := r.limits.AllowAddress(ctx, from); err != nil {
@@ -61,7 +61,7 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
 	}
 	hash := auth.Hash(token)
-	if _, seen := r.seen.Get(hash); !seen && !auth.IsGenerated(token) {
+	if _, seen := r.seen.Get(hash); !seen && auth.Prefix(token) == "" {
 		if err := r.limits.Limited(ctx, from); err != nil {
 			return auth.Principal{}, nil, err
 		}
