@@ -35,6 +35,7 @@ type Config struct {
 	JobEditor     JobEditor
 	Store         store.Reader
 	Keys          store.KeyStore
+	Enrol         store.EnrolmentStore
 	Logs          tasklog.Store
 	Blobs         blob.Store
 	Grants        store.GrantStore
@@ -123,7 +124,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Jobs: cfg.Store, Version: cfg.Version, Pin: cfg.Pin})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Jobs: cfg.Store, Version: cfg.Version, Pin: cfg.Pin})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

@@ -15,6 +15,8 @@ import (
 // Config has what the operations need. All fields but Pin are required.
 type Config struct {
 	Keys    store.KeyStore
+	Enrol   store.EnrolmentStore
+	Workers Workers
 	Jobs    Jobs
 	Version string // of this build
 	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
@@ -24,6 +26,11 @@ type Config struct {
 type Jobs interface {
 	// Job returns a job, or NotFound.
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
+}
+
+// Workers lists workers.
+type Workers interface {
+	Workers(ctx context.Context) ([]muster.Worker, error)
 }
 
 // Access authenticates requests. It is safe for concurrent use.
@@ -38,6 +45,7 @@ func Register(rr *rest.Router, cfg Config) *Access {
 	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
 	a.keyRoutes(rr)
+	a.joinRoutes(rr)
 	a.shareRoutes(rr)
 	return a
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 // PathSession is the path of sign-in and sign-out, which need no key.
@@ -34,7 +35,16 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 			}
 		}
 	}
-	return a.ring.Authenticate(r.Context(), token)
+	return a.authenticate(r, token)
+}
+
+// authenticate checks a token, and that it may be used from where the request comes.
+func (a *Access) authenticate(r *http.Request, token string) (auth.Principal, *keyring.ActiveKey, error) {
+	p, active, err := a.ring.Authenticate(r.Context(), token)
+	if err == nil {
+		err = p.CheckAddress(link.RemoteIPOf(r))
+	}
+	return p, active, err
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -85,7 +95,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := a.ring.Authenticate(ctx, in.Body.Token)
+	p, _, err := a.authenticate(r, in.Body.Token)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,19 @@ func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, 
 	if err != nil {
 		return auth.Principal{}, nil, err
 	}
-	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
+	return principal(&key), active, nil
+}
+
+func principal(key *store.Key) auth.Principal {
+	p := auth.Principal{
+		KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt,
+		Token: key.JoinedBy, Pending: key.Approval && key.Worker != "",
+	}
+	if b := key.Bounds; b != nil {
+		p.Tags, p.Addresses = b.Tags, b.Addresses
+	}
+	p.Limited = key.Worker == "" && (key.Uses != nil || key.Approval || len(p.Tags) > 0)
+	return p
 }
 
 // find returns a key that has not expired, and its ActiveKey. If a key is revoked meanwhile, it looks the key
@@ -119,6 +131,17 @@ func (r *Ring) Replace(ctx context.Context, key store.Key) error {
 		r.deactivate(key.ID, muster.Errorf(muster.Unauthenticated, "the API key %q has a new secret", key.Name))
 	}
 	return err
+}
+
+// Extended reads a key again that no longer expires. What it opened stays open.
+func (r *Ring) Extended(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch++
+	clear(r.cache)
+	if k := r.active[id]; k != nil && k.expiryTimer != nil {
+		k.expiryTimer.Stop()
+	}
 }
 
 // Revoke deletes a key and the links that it created, and ends what they opened.
