@@ -118,6 +118,7 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 	if o.Timeout != nil && (*o.Timeout < 0 || *o.Timeout > maxDeadline) {
 		return muster.Errorf(muster.Invalid, "invalid timeout %s: use a duration from 0s to %s", *o.Timeout, maxDeadline)
 	}
+	approved := false
 	err := e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		var until muster.Time
 		if o.Timeout != nil {
@@ -134,6 +135,7 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 		case muster.ActionDrain:
 			return st.Apply(now, sched.Drain{Worker: w, On: true, Until: until})
 		case muster.ActionApprove:
+			approved = st.Pending(w)
 			return st.Apply(now, sched.Approve{Worker: w})
 		case muster.ActionHeal:
 			return st.Apply(now, sched.Heal{Worker: w, GPUs: o.GPUs})
@@ -143,7 +145,7 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 			return muster.Errorf(muster.Invalid, "unknown worker action %q: use approve, pause, resume, drain, heal or remove", o.Action)
 		}
 	})
-	if err == nil && o.Action == muster.ActionApprove {
+	if err == nil && approved {
 		if s := e.session(w); s != nil {
 			s.post(&link.ToWorker{Approved: true})
 		}
