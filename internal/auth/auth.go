@@ -133,7 +133,7 @@ func (p *Principal) CheckAddress(remoteIP string) error {
 		return nil
 	}
 	ip, err := netip.ParseAddr(remoteIP)
-	if err == nil && slices.ContainsFunc(p.Addresses, func(n netip.Prefix) bool { return n.Contains(ip) }) {
+	if ip = ip.Unmap().WithZone(""); err == nil && slices.ContainsFunc(p.Addresses, func(n netip.Prefix) bool { return n.Contains(ip) }) {
 		return nil
 	}
 	return muster.Errorf(muster.Forbidden, "the key %q may not be used from %s, only from %s: use another key, or connect from there",

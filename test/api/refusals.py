@@ -13,6 +13,7 @@ REASONS = {
     "retry-job": RANGE,
     "create-key": NAME + "|is for all projects: omit the project|uses, tags and approval are for keys|is not a network: |invalid tag ",
     "join-worker": NAME,
+    "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",
     "put-notify": "was sealed by another server",
     "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",

@@ -44,7 +44,7 @@ func (a *Access) Approve(ctx context.Context, id muster.WorkerID) error {
 	keys, err := a.Keys.ListKeys(ctx)
 	for i := range keys {
 		if keys[i].Worker == id {
-			a.ring.Extended(keys[i].ID)
+			a.Ring.Extended(keys[i].ID)
 		}
 	}
 	return err
