@@ -51,6 +51,8 @@ func (s JobState) Meaning() string {
 // Meaning explains the state in a sentence without a capital letter and a dot; "" if it is invalid.
 func (s WorkerState) Meaning() string {
 	switch s {
+	case WorkerPending:
+		return "waits for an administrator's approval, and gets no tasks"
 	case WorkerActive:
 		return "takes tasks"
 	case WorkerPaused:

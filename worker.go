@@ -7,6 +7,7 @@ type WorkerState string
 
 // The worker states. Only an active worker gets new tasks.
 const (
+	WorkerPending     WorkerState = "pending" // waits for an administrator's approval
 	WorkerActive      WorkerState = "active"
 	WorkerPaused      WorkerState = "paused"      // keeps its tasks, gets no new ones
 	WorkerDraining    WorkerState = "draining"    // gets no new tasks, and leaves when the last one has ended
@@ -36,6 +37,8 @@ type Worker struct {
 	UnsupportedFeatures []string          `json:"lacks,omitempty"`       // of SpecFeatures and RunFeatures
 	Projects            []string          `json:"projects,omitempty"`    // that it accepts tasks of; empty means all
 	Address             string            `json:"address,omitempty"`     // for connections from other workers
+	Token               string            `json:"token,omitempty"`       // id of the key by which it joined
+	Pending             bool              `json:"pending,omitempty"`     // until an administrator approves it; kept in any state
 	Deadline            Time              `json:"deadline,omitzero"`     // when a drain stops running tasks, or a pause ends
 	Paused              bool              `json:"paused,omitempty"`      // by an administrator; kept in any state
 	Draining            bool              `json:"draining,omitempty"`    // the same
@@ -101,9 +104,10 @@ type AdminAction string
 
 // The actions.
 const (
-	ActionPause  AdminAction = "pause"  // assign no new tasks
-	ActionResume AdminAction = "resume" // end a pause or a drain
-	ActionDrain  AdminAction = "drain"  // finish its tasks, then leave
-	ActionRemove AdminAction = "remove" // delete it; it must be unreachable or gone
-	ActionHeal   AdminAction = "heal"   // check its quarantined GPUs and release the healthy ones
+	ActionPause   AdminAction = "pause"   // assign no new tasks
+	ActionResume  AdminAction = "resume"  // end a pause or a drain
+	ActionDrain   AdminAction = "drain"   // finish its tasks, then leave
+	ActionRemove  AdminAction = "remove"  // delete it; it must be unreachable or gone
+	ActionHeal    AdminAction = "heal"    // check its quarantined GPUs and release the healthy ones
+	ActionApprove AdminAction = "approve" // let a pending worker take tasks
 )

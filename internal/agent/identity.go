@@ -163,6 +163,8 @@ func joinError(server *url.URL, status int, respBody []byte) *muster.Error {
 		Detail string `json:"detail"`
 	}
 	switch {
+	case (status == http.StatusUnauthorized || status == http.StatusForbidden) && json.Unmarshal(respBody, &problem) == nil && problem.Detail != "":
+		return muster.Errorf(muster.Unauthenticated, "%s rejects the join token: %s; muster keys create --role join makes another one", server, problem.Detail)
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return muster.Errorf(muster.Unauthenticated,
 			"%s rejects the join token: create a new one with muster keys create --role join", server)

@@ -32,6 +32,9 @@ func joinServer(t *testing.T, statuses ...int) *url.URL {
 		}
 		if len(statuses) > 0 {
 			text := "no"
+			if statuses[0] == http.StatusForbidden {
+				text = `{"title": "Forbidden", "detail": "all uses are used up"}`
+			}
 			if statuses[0] == http.StatusUnprocessableEntity {
 				text = `{"title": "Unprocessable Content", "detail": "no such luck"}`
 			}
@@ -59,7 +62,7 @@ func TestJoin(t *testing.T) {
 		"at once":                 {nil, "", ""},
 		"after a restart of it":   {[]int{503, 502}, "", ""},
 		"with a wrong token":      {[]int{401}, muster.Unauthenticated, "rejects the join token"},
-		"with another role":       {[]int{403}, muster.Unauthenticated, "rejects the join token"},
+		"with another role":       {[]int{403}, muster.Unauthenticated, "rejects the join token: all uses are used up; muster keys create"},
 		"under a name it refuses": {[]int{422}, muster.Invalid, "rejects this worker: no such luck"},
 		"to something different":  {[]int{404}, muster.Invalid, "check that --server is a muster server"},
 	} {

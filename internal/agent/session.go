@@ -170,6 +170,12 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 			s.agent.log.Warn(fmt.Sprintf("another connected worker is named %s, too: restart one of them with --name NAME", name))
 		}
 	}
+	switch {
+	case f.Welcome != nil && f.Welcome.Pending:
+		s.agent.log.Warn("this worker waits for approval and gets no tasks: an administrator approves it with muster workers approve " + string(s.agent.cfg.Identity.Worker))
+	case f.Approved:
+		s.agent.log.Info("approved: this worker takes tasks")
+	}
 	if f.Welcome != nil || f.Pong {
 		s.agent.cfg.Supervisor.SetLastContact(contact)
 	}

@@ -37,6 +37,7 @@ type Config struct {
 	JobEditor     JobEditor
 	Store         store.Reader
 	Keys          store.KeyStore
+	Enrol         store.EnrolmentStore
 	Ring          *keyring.Ring // of Keys; nil means one that does not store when keys were used
 	Logs          tasklog.Store
 	Blobs         blob.Store
@@ -135,7 +136,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Ring: cfg.Ring, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Ring: cfg.Ring, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

@@ -30,6 +30,12 @@ func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
 	return p.Worker, auth.Can(p, auth.ConnectWorker, auth.Object{})
 }
 
+// EnrolmentOf returns what the worker of a session is bound to, from the context of the request that opened it.
+func EnrolmentOf(ctx context.Context) link.Enrolment {
+	p := principalOf(ctx)
+	return link.Enrolment{Token: p.Token, Project: p.Project, Tags: p.Tags, Pending: p.Pending}
+}
+
 // withAuth adds the caller to the context of every request, and rejects requests without
 // a valid key except those for documentation and health, and those beyond the limits of their key or address. A request ends when its key is
 // revoked or expires.

@@ -218,6 +218,7 @@ var goldenDevices = []goldenCase{
 	{"rig-bad-input", request{method: "POST", path: "/api/v1/jobs", body: "kind: resize\ninput:\n  width: 1e9\n  fromat: png\n", header: map[string]string{"Content-Type": "application/yaml"}}, "error"},
 	{"rig-bad-kind", request{method: "POST", path: "/api/v1/plan", body: `{"tasks":[{"kind":"resice"},{"kind":"echo","run":"true"}]}`}, "error"},
 	{"rig-kind-fills", request{method: "POST", path: "/api/v1/jobs", body: "kind: resize\ninput: {width: 640}\n", header: map[string]string{"Content-Type": "application/yaml"}}, "submit-job"},
+	{"rig-approved", request{method: "POST", path: "/api/v1/workers/w2/approve"}, "approve-worker"},
 	{"rig-healed", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["0"]}`}, "heal-worker"},
 	{"rig-well", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["MIG-b"]}`}, "error"},
 	{"rig-no-gpu", request{method: "POST", path: "/api/v1/workers/w2/heal", body: `{"gpus":["7"]}`}, "error"},

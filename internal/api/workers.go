@@ -26,9 +26,10 @@ func (s *server) workerRoutes() {
 	rest.Handle(s.router, steerRoute(muster.ActionDrain, "Drain a worker: it finishes its tasks and leaves; tasks that still run at the deadline are moved to other workers"), s.drainWorker)
 	rest.Handle(s.router, steerRoute(muster.ActionPause, "Pause a worker: it gets no new tasks, for a time or until it is resumed. It stays paused while it is unreachable or gone"), s.pauseWorker)
 	rest.Handle(s.router, steerRoute(muster.ActionResume, "Resume a worker: end its pause or drain"), s.resumeWorker)
+	rest.Handle(s.router, steerRoute(muster.ActionApprove, "Approve a worker that waits for it: it takes tasks"), s.approveWorker)
 	rest.Handle(s.router, steerRoute(muster.ActionHeal, "Check a worker's quarantined GPUs again and release the healthy ones"), s.healWorker)
 	rest.Handle(s.router, rest.Route{ID: "remove-worker", Method: http.MethodDelete, Path: at, Tag: "workers",
-		Summary: "Delete a disconnected worker and revoke its key", Verb: auth.ManageWorkers}, s.removeWorker)
+		Summary: "Delete a disconnected or pending worker and revoke its key", Verb: auth.ManageWorkers}, s.removeWorker)
 }
 
 // WorkerPath is a worker in a path.
@@ -177,6 +178,17 @@ func (s *server) pauseWorker(ctx context.Context, in *pauseInput) (*rest.Respons
 
 func (s *server) resumeWorker(ctx context.Context, in *WorkerPath) (*rest.Response[muster.Worker], error) {
 	return s.steer(ctx, in.Worker, muster.AdminRequest{Action: muster.ActionResume})
+}
+
+func (s *server) approveWorker(ctx context.Context, in *WorkerPath) (*rest.Response[muster.Worker], error) {
+	w, err := s.resolveWorker(ctx, in.Worker)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.access.Approve(ctx, w.ID); err != nil {
+		return nil, err
+	}
+	return s.steer(ctx, string(w.ID), muster.AdminRequest{Action: muster.ActionApprove})
 }
 
 func (s *server) healWorker(ctx context.Context, in *healInput) (*rest.Response[muster.Worker], error) {

@@ -6,6 +6,7 @@
 package auth
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -37,7 +38,7 @@ func ParseRole(s string) (Role, error) {
 }
 
 // ForProject reports whether keys of the role may be for one project only.
-func (r Role) ForProject() bool { return r == Admin || r == Submitter || r == Viewer }
+func (r Role) ForProject() bool { return r == Admin || r == Submitter || r == Viewer || r == Join }
 
 // Principal is the key behind a request.
 type Principal struct {
@@ -48,6 +49,12 @@ type Principal struct {
 	Job     muster.JobID    // the only job that it may read; 0 means all
 	Worker  muster.WorkerID // the worker of a key with the role worker
 	Expires muster.Time     // 0 means never
+
+	Addresses []netip.Prefix // from which the key may be used; empty means all
+	Limited   bool           // the key is a join token with uses, tags or approval
+	Token     string         // of a worker: id of the key by which it joined
+	Tags      []string       // of a worker: that it has by that key
+	Pending   bool           // of a worker: it waits for approval
 }
 
 // Object is what a verb applies to. Empty fields mean any.
@@ -69,6 +76,9 @@ func Can(who Principal, verb Verb, what Object) error {
 	if !slices.Contains(rule.Roles, who.Role) {
 		return muster.Errorf(muster.Forbidden, "the key %q has the role %s, which may not %s: use a key with the role %s",
 			who.Name, who.Role, verb, leastRole(verb))
+	}
+	if who.Pending && verb != ConnectWorker {
+		return muster.Errorf(muster.Forbidden, "worker %s waits for approval and may not %s: approve it with muster workers approve", who.Worker, verb)
 	}
 	if who.Job != 0 && (verb != ReadJobs || what.Job != 0 && what.Job != who.Job) {
 		return muster.Errorf(muster.Forbidden, "the key %q only reads job %d and may not %s beyond it: use another key", who.Name, who.Job, verb)
@@ -114,6 +124,30 @@ func Permissions(p Principal) []Verb {
 		}
 	}
 	return verbs
+}
+
+// CheckAddress returns a Forbidden error unless the key may be used from an IP address; the zero value is an unknown one.
+func (p *Principal) CheckAddress(from netip.Addr) error {
+	if len(p.Addresses) == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(p.Addresses, func(n netip.Prefix) bool { return n.Contains(from.Unmap().WithZone("")) }) {
+		return nil
+	}
+	text := "an unknown address"
+	if from.IsValid() {
+		text = from.String()
+	}
+	return muster.Errorf(muster.Forbidden, "the key %q may not be used from %s, only from %s: use another key, or connect from there",
+		p.Name, text, joinPrefixes(p.Addresses))
+}
+
+func joinPrefixes(list []netip.Prefix) string {
+	texts := make([]string, len(list))
+	for i, n := range list {
+		texts[i] = n.String()
+	}
+	return strings.Join(texts, ", ")
 }
 
 // Bearer returns the token of an Authorization header, or "".

@@ -56,7 +56,7 @@ var Table = []Rule{
 	{ManageWorkers, Fleet, []Role{Admin, Operator}, "drain, pause, resume, heal and remove workers"},
 	{CreateKeys, Project, []Role{Admin, Operator}, "create keys of the roles below"},
 	{ManageKeys, Project, []Role{Admin}, "list, rotate and revoke keys"},
-	{JoinWorkers, Fleet, []Role{Admin, Operator, Join}, "add workers, and download the program for them"},
+	{JoinWorkers, Project, []Role{Admin, Operator, Join}, "add workers, and download the program for them; with a key for one project, workers that take its tasks only"},
 	{ConnectWorker, OwnWorker, []Role{Worker}, "take tasks and report on them"},
 	{ReadBlobs, Project, []Role{Admin, Submitter, Worker}, "download uploaded files; workers: those that their tasks need"},
 	{WriteBlobs, Project, []Role{Admin, Submitter, Worker}, "upload files"},

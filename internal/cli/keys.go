@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,15 +35,24 @@ func (a *runner) keysCommand() *cli.Command {
 					app.Option{Name: "name", Usage: "Name of the key (default: its role)"}.StringVar(&c.key.Name),
 					app.Option{Name: "role", Usage: "Permissions: admin, operator, submitter, viewer, or join (for workers)"}.EnumVar(&c.key.Role, "admin", "operator", "submitter", "viewer", "join"),
 					app.Option{Name: "project", Short: "p", Usage: "Restrict the key to this project (default: that of the key in use, if any)", Complete: c.CompleteProjects()}.StringVar(&c.key.Project),
-					app.Option{Name: "ttl", Usage: "Lifetime, such as 30d (default: unlimited)"}.DurationVar(&c.key.TTL)),
+					app.Option{Name: "ttl", Usage: "Lifetime, such as 30d (default: unlimited)"}.DurationVar(&c.key.TTL),
+					app.Option{Name: "addresses", Usage: "Networks from which the key, and those of workers that join by it, may be used, such as 10.0.0.0/8 (default: all)"}.ListVar(&c.key.Addresses),
+					app.Option{Name: "uses", Usage: "With --role join: how many workers may join (default: unlimited)", Group: joinGroup}.IntVar(&c.key.Uses, 1, maxUses),
+					app.Option{Name: "tags", Usage: "With --role join: give workers these tags, which no other worker can give itself", Group: joinGroup}.ListVar(&c.key.Tags),
+					app.Option{Name: "approve", Usage: "With --role join: workers get no tasks until muster workers approve", Group: joinGroup}.BoolVar(&c.key.Approval)),
 				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),
 			a.keysSubcommand("list", "List keys, without their secrets", "", a.listKeys),
 			a.rotateKeyCommand(),
-			a.keysSubcommand("revoke", "Revoke keys", "KEY-ID…", a.revokeKeys),
+			a.revokeKeysCommand(),
 		},
 	})
 }
+
+const (
+	joinGroup = "Join tokens"
+	maxUses   = 1_000_000
+)
 
 // quietUsage describes --quiet of commands that create a secret.
 const quietUsage = "Print only the secret"
@@ -103,7 +113,7 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 	l := app.Listing[client.Key]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k client.Key) string { return k.ID },
-		Columns: []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "PREFIX", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "LAST USED", AlignRight: true, NoTruncate: true}, {Title: "FROM"}, {Title: "EXPIRES", Style: func(cell string) term.Style {
+		Columns: []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "PREFIX", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "JOINED BY", NoTruncate: true}, {Title: "USES LEFT", AlignRight: true, NoTruncate: true}, {Title: "BOUND TO"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "LAST USED", AlignRight: true, NoTruncate: true}, {Title: "FROM"}, {Title: "EXPIRES", Style: func(cell string) term.Style {
 			if strings.HasPrefix(cell, expired) {
 				return term.Red
 			}
@@ -120,7 +130,7 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 			if k.LastUsedAt != 0 {
 				used = app.Age(k.LastUsedAt, now)
 			}
-			return []string{k.ID, prefix, name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), used, k.LastUsedFrom, formatExpiry(k.ExpiresAt, now)}
+			return []string{k.ID, prefix, name, k.Role, k.Project, string(k.Worker), k.JoinedBy, usesLeft(&k), boundTo(&k), app.Age(k.CreatedAt, now), used, k.LastUsedFrom, formatExpiry(k.ExpiresAt, now)}
 		},
 		EmptyMessage: "no keys",
 		Rows:         app.Seq(all),
@@ -161,7 +171,44 @@ func formatExpiry(t muster.Time, now time.Time) string {
 	return t.String()
 }
 
-func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []string) error {
+// usesLeft returns how many workers may still join by a key, "" for any number.
+func usesLeft(k *client.Key) string {
+	if k.Uses == nil {
+		return ""
+	}
+	return strconv.Itoa(*k.Uses)
+}
+
+// boundTo describes what a key is bound to.
+func boundTo(k *client.Key) string {
+	var parts []string
+	if len(k.Tags) > 0 {
+		parts = append(parts, "tags "+strings.Join(k.Tags, " "))
+	}
+	if len(k.Addresses) > 0 {
+		parts = append(parts, "addresses "+app.JoinComma(k.Addresses))
+	}
+	switch {
+	case k.Approval && k.Worker != "":
+		parts = append(parts, "waits for approval")
+	case k.Approval:
+		parts = append(parts, "approval")
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (a *runner) revokeKeysCommand() *cli.Command {
+	c := &remote.QueryOptions{}
+	var workers bool
+	return a.NewCommand(app.Command{
+		Name: "revoke", Usage: "Revoke keys", Args: "KEY-ID…", Complete: c.CompleteKeys(),
+		Flags:       c.Flags(app.Option{Name: "workers", Usage: "Also revoke the keys of the workers that joined by these keys, which may be revoked already"}.BoolVar(&workers)),
+		Description: "Workers keep their own keys when the key by which they joined is revoked: the command names them. With --workers their sessions end, and their tasks are requeued when their leases expire.",
+		Run:         func(ctx context.Context, args []string) error { return a.revokeKeys(ctx, c, args, workers) },
+	})
+}
+
+func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []string, workers bool) error {
 	if len(args) == 0 {
 		return muster.Errorf(muster.Invalid, "missing key id: muster keys list shows them")
 	}
@@ -169,15 +216,38 @@ func (a *runner) revokeKeys(ctx context.Context, c *remote.QueryOptions, args []
 	if err != nil {
 		return err
 	}
+	revoke := server.RevokeKey
+	if workers {
+		revoke = server.RevokeJoinToken
+	}
+	keys, listErr := server.Keys(ctx) // for the names only
 	for _, id := range args {
-		if err := server.RevokeKey(ctx, id); err != nil {
+		if err := revoke(ctx, id); err != nil {
 			return err
 		}
 		if c.Human() {
-			a.Messagef("key %s revoked", id)
+			a.Messagef("key %s revoked%s", id, joinedWorkers(id, keys, workers))
 		} else {
 			fmt.Fprintln(a.Out, id)
 		}
 	}
-	return nil
+	return listErr
+}
+
+// joinedWorkers describes the workers that joined by a revoked key.
+func joinedWorkers(id string, keys []client.Key, revoked bool) string {
+	var names []string
+	for i := range keys {
+		if k := &keys[i]; k.Worker != "" && k.JoinedBy == id {
+			names = append(names, fmt.Sprintf("%s (%s)", term.Sanitize(k.Name), k.Worker))
+		}
+	}
+	switch list := strings.Join(names, ", "); {
+	case list == "":
+		return ""
+	case revoked:
+		return "; these workers can no longer connect: " + list
+	default:
+		return fmt.Sprintf("; these workers joined by it and can still connect: %s (muster keys revoke --workers %s ends that)", list, id)
+	}
 }

@@ -22,7 +22,7 @@ func (a *runner) topics() []app.Topic {
 	}
 }
 
-var workerStates = []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
+var workerStates = []muster.WorkerState{muster.WorkerPending, muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone}
 
 // stateSections describes states, outcomes and reasons.
 func stateSections() []app.HelpSection {

@@ -335,6 +335,11 @@ func (c *Client) DrainWorker(ctx context.Context, idOrName string, deadline *mus
 	return post[muster.Worker](ctx, c, workerPath(idOrName)+"/drain", wire.Drain{Deadline: deadline}, true)
 }
 
+// ApproveWorker lets a pending worker take tasks.
+func (c *Client) ApproveWorker(ctx context.Context, idOrName string) (muster.Worker, error) {
+	return post[muster.Worker](ctx, c, workerPath(idOrName)+"/approve", nil, true)
+}
+
 // HealWorker lets a worker check its quarantined GPUs again: those named by UUID or
 // index, or all. The result appears in the worker's GPUs later.
 func (c *Client) HealWorker(ctx context.Context, idOrName string, gpus ...string) (muster.Worker, error) {
@@ -402,6 +407,11 @@ func (c *Client) RotateKey(ctx context.Context, id string, how RotateKey) (MadeK
 // RevokeKey revokes a key at once.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	return c.do(ctx, call{method: http.MethodDelete, path: "/keys/" + url.PathEscape(id)})
+}
+
+// RevokeJoinToken is RevokeKey for a key by which workers joined, whose own keys it revokes, too. The key may be revoked already.
+func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: "/keys/" + url.PathEscape(id), query: url.Values{"workers": {"true"}}})
 }
 
 // Whoami returns who the caller is and the server's version.

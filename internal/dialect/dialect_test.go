@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/dialect"
 )
 
@@ -90,4 +92,22 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("it took %+v", c)
 		}
 	})
+}
+
+// A gateway cannot count, tag or approve the workers of other systems.
+func TestGatewaysRefuseBoundJoinTokens(t *testing.T) {
+	for name, c := range map[string]struct {
+		who  client.Whoami
+		want bool
+	}{
+		"a join token":              {client.Whoami{Role: string(auth.Join)}, true},
+		"one with uses":             {client.Whoami{Role: string(auth.Join), Limited: true}, false},
+		"one of a project":          {client.Whoami{Role: string(auth.Join), Project: "vision"}, false},
+		"an administrator":          {client.Whoami{Role: string(auth.Admin)}, true},
+		"a project's administrator": {client.Whoami{Role: string(auth.Admin), Project: "vision"}, false},
+	} {
+		if err := dialect.CanJoinWorkers(c.who); (err == nil) != c.want || err != nil && muster.CodeOf(err) != muster.Forbidden {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

@@ -214,7 +214,16 @@ func (c Caller) CanJoinWorkers() error {
 	if c.Token == "" {
 		return nil
 	}
-	return Can(c.Whoami, auth.JoinWorkers, auth.Object{})
+	return CanJoinWorkers(c.Whoami)
+}
+
+// CanJoinWorkers returns a Forbidden error if workers of another system cannot join with a key: a gateway cannot enforce what a join token is
+// bound to, since its workers come and go.
+func CanJoinWorkers(who client.Whoami) error {
+	if who.Limited {
+		return muster.Errorf(muster.Forbidden, "the join token %q has a limit of uses, tags or approval, which gateways do not enforce: use another one", who.Name)
+	}
+	return Can(who, auth.JoinWorkers, auth.Object{Project: auth.AllProjects})
 }
 
 // Can returns a Forbidden error if the owner of a key may not do verb to what.

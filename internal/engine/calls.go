@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -117,7 +118,8 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 	if o.Timeout != nil && (*o.Timeout < 0 || *o.Timeout > maxDeadline) {
 		return muster.Errorf(muster.Invalid, "invalid timeout %s: use a duration from 0s to %s", *o.Timeout, maxDeadline)
 	}
-	return e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
+	approved := false
+	err := e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		var until muster.Time
 		if o.Timeout != nil {
 			until = now.Add(*o.Timeout)
@@ -132,14 +134,23 @@ func (e *Engine) Steer(ctx context.Context, w muster.WorkerID, o muster.AdminReq
 			return st.Apply(now, sched.Drain{Worker: w})
 		case muster.ActionDrain:
 			return st.Apply(now, sched.Drain{Worker: w, On: true, Until: until})
+		case muster.ActionApprove:
+			approved = st.Pending(w)
+			return st.Apply(now, sched.Approve{Worker: w})
 		case muster.ActionHeal:
 			return st.Apply(now, sched.Heal{Worker: w, GPUs: o.GPUs})
 		case muster.ActionRemove:
 			return st.Apply(now, sched.Remove{Worker: w})
 		default:
-			return muster.Errorf(muster.Invalid, "unknown worker action %q: use pause, resume, drain, heal or remove", o.Action)
+			return muster.Errorf(muster.Invalid, "unknown worker action %q: use approve, pause, resume, drain, heal or remove", o.Action)
 		}
 	})
+	if err == nil && approved {
+		if s := e.session(w); s != nil {
+			s.post(&link.ToWorker{Approved: true})
+		}
+	}
+	return err
 }
 
 // Explain says why a live task is in its state.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 
 	"github.com/muster-dev/muster"
@@ -18,7 +19,8 @@ type session struct {
 	post   func(*link.ToWorker)
 	ended  atomic.Bool // send nothing more
 	name   string      // of the worker
-	refs   groupRefs   // Run's goroutine only
+	bound  link.Enrolment
+	refs   groupRefs // Run's goroutine only
 	owned  *ownedAttempts
 
 	uploaded map[string]struct{} // named blobs that the worker uploaded; the goroutine that calls Handle
@@ -38,17 +40,21 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return nil, nil, err
 	}
 	s := e.newSession(h.Worker, send)
-	s.name = h.Name
+	s.name, s.bound = h.Name, h.Enrolment
+	if err := s.bind(&h.Offer); err != nil {
+		return nil, nil, err
+	}
 	type lists struct {
 		keep, stop []muster.AttemptID
 		sharedName bool
+		pending    bool
 	}
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		next := st.NextJob()
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
-			UnsupportedFeatures: h.Lacks, Projects: h.Projects,
+			UnsupportedFeatures: h.Lacks, Projects: h.Projects, Token: h.Enrolment.Token, Pending: h.Enrolment.Pending,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
@@ -58,14 +64,14 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 				slog.String("worker", string(h.Worker)), slog.String("from", next.String()), slog.String("next", st.NextJob().String()))
 		}
 		l.keep, l.stop = st.Reconcile(h.Worker, h.Held)
-		l.sharedName = e.replaceSession(s)
+		l.sharedName, l.pending = e.replaceSession(s), st.Pending(h.Worker)
 		return l, nil
 	})
 	if err != nil {
 		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
-	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop, SharedName: held.sharedName}
+	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop, SharedName: held.sharedName, Pending: held.pending}
 	for _, a := range held.keep {
 		s.owned.add(a, 0)
 	}
@@ -78,6 +84,16 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		w.Keep = append(w.Keep, link.LogAck{Attempt: a, Size: size})
 	}
 	return s, w, nil
+}
+
+// bind changes an offer of the worker to what it may offer.
+func (s *session) bind(o *muster.Offer) error {
+	refused, err := s.bound.Bind(o)
+	if len(refused) > 0 {
+		s.engine.cfg.Log.Warn("worker has reserved tags that its join token does not give it, ignoring them",
+			slog.String("worker", string(s.worker)), slog.String("tags", strings.Join(refused, ",")))
+	}
+	return err
 }
 
 // replaceSession makes s the session of its worker and ends the previous one. It reports whether another connected worker has the same name.
@@ -156,6 +172,11 @@ func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	}
 	if len(f.Logs) > 0 {
 		s.appendLogs(ctx, f.Logs)
+	}
+	if f.Offer != nil {
+		if err := s.bind(f.Offer); err != nil {
+			return err
+		}
 	}
 	saved, err := s.checkSaved(ctx, f.Saved)
 	if err != nil {

@@ -279,13 +279,14 @@ func genToWorker(t *rapid.T) *ToWorker {
 		Exec: genList(t, "exec", func(t *rapid.T) Exec {
 			return Exec{ID: rapid.StringMatching(`[0-9A-Za-z_-]{16,64}`).Draw(t, "id"), Attempt: genAttempt(t)}
 		}),
-		Pong:    rapid.Bool().Draw(t, "pong"),
-		Goodbye: genOptional(t, "goodbye", genGoodbye),
+		Approved: rapid.Bool().Draw(t, "approved"),
+		Pong:     rapid.Bool().Draw(t, "pong"),
+		Goodbye:  genOptional(t, "goodbye", genGoodbye),
 	}
 }
 
 func genWelcome(t *rapid.T) *Welcome {
-	return &Welcome{Heartbeat: muster.Duration(10 * time.Second), Keep: genList(t, "keep", genLogAck), Stop: genList(t, "stop", genAttempt)}
+	return &Welcome{SharedName: rapid.Bool().Draw(t, "shared name"), Pending: rapid.Bool().Draw(t, "pending"), Heartbeat: muster.Duration(10 * time.Second), Keep: genList(t, "keep", genLogAck), Stop: genList(t, "stop", genAttempt)}
 }
 
 // assigns returns a frame of a busy server.

@@ -6,7 +6,7 @@ import (
 
 // Version is the protocol version of this build. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 7
+const Version = 8
 
 // MaxOwnKinds is the most bytes of a worker's own definitions of kinds.
 const MaxOwnKinds = 1 << 20
@@ -64,6 +64,7 @@ type ToWorker struct {
 	Drain       bool               `json:"drain,omitempty"` // no work is left: exit
 	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to check again; "all" means each
 	Exec        []Exec             `json:"exec,omitempty"`
+	Approved    bool               `json:"approved,omitempty"` // ends Welcome.Pending
 	Pong        bool               `json:"pong,omitempty"`
 	Goodbye     *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
@@ -83,7 +84,8 @@ type Hello struct {
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks, as in Ready; "" if it does
 
-	RemoteIP string `json:"-"` // see ServerConn; set by Serve
+	RemoteIP  string    `json:"-"` // see ServerConn; set by Serve
+	Enrolment Enrolment `json:"-"` // set by the server's handler
 }
 
 // Welcome answers Hello.
@@ -93,6 +95,7 @@ type Welcome struct {
 	Stop      []muster.AttemptID `json:"stop,omitempty"` // held attempts to kill and forget, without a report
 
 	SharedName bool `json:"shared_name,omitempty"` // another connected worker has the same name
+	Pending    bool `json:"pending,omitempty"`     // the worker gets no tasks until it is Approved
 }
 
 // Ready reports whether the worker takes tasks.

@@ -114,6 +114,7 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	f.LogAck = append(f.LogAck, w.LogAck...)
 	f.Heal = append(f.Heal, w.Heal...)
 	f.Exec = append(f.Exec, w.Exec...)
+	f.Approved = f.Approved || w.Approved
 	f.Drain, f.Pong, f.Goodbye = w.Drain, f.Pong || w.Pong, w.Goodbye
 	return true
 }

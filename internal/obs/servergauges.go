@@ -59,7 +59,7 @@ func defineFleetGauges(m *sampledMetrics[fleetSample]) {
 	})
 	m.gauge("muster_jobs_failing", "Active jobs with at least 3 failed attempts.", func(f *fleetSample) float64 { return float64(len(f.Failing)) })
 	m.gaugeVec("muster_workers", "Workers by state.", []string{"state"}, func(f *fleetSample, emit emitFunc) {
-		for _, state := range []muster.WorkerState{muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone} {
+		for _, state := range []muster.WorkerState{muster.WorkerPending, muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone} {
 			emit(f.countWorkers(func(w *sched.WorkerSnapshot) bool { return w.State == state }), string(state))
 		}
 	})

@@ -61,6 +61,8 @@ func Build(f *Input) wire.Overview {
 func count(c *wire.WorkerCounts, w *sched.WorkerSnapshot) {
 	c.Total++
 	switch w.State {
+	case muster.WorkerPending:
+		c.Pending++
 	case muster.WorkerActive:
 		c.Active++
 	case muster.WorkerPaused:

@@ -105,6 +105,20 @@ func (s *State) stop(now muster.Time, t *task) {
 	s.send(t.worker, Stop{Worker: t.row.Worker, Attempt: t.attempt(), Outcome: muster.AttemptCancelled, Reason: reason})
 }
 
+func (s *State) approve(now muster.Time, ev Approve) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil || !w.row.Pending {
+		return err
+	}
+	w.row.Pending = false
+	s.countCapacity(w, 1)
+	s.changedWorker(w)
+	if !s.deriveState(now, w) {
+		s.publishWorker(now, w)
+	}
+	return nil
+}
+
 func (s *State) heal(ev Heal) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {
@@ -125,7 +139,7 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 	if err != nil {
 		return err
 	}
-	if !w.gone && (w.reachable() || ev.Departed) {
+	if !w.gone && (w.reachable() && !w.row.Pending || ev.Departed) {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.row.ID, w.row.State)
 	}
 	for _, t := range w.sortedTasks() {

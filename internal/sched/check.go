@@ -98,7 +98,7 @@ func (s *State) checkShares() error {
 		usage[p] = &queue.ResourceVector{}
 	}
 	for _, w := range s.workers {
-		if !w.gone {
+		if !w.gone && !w.row.Pending {
 			capacity.AddCapacity(&w.row.Resources, 1)
 		}
 		for _, t := range w.held {

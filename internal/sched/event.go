@@ -104,6 +104,9 @@ type Drain struct {
 	Until  muster.Time
 }
 
+// Approve lets a pending worker take tasks. It changes nothing of others.
+type Approve struct{ Worker muster.WorkerID }
+
 // Heal asks a worker to check quarantined GPUs again: those named by UUID or index, or
 // all if GPUs is empty.
 type Heal struct {
@@ -111,7 +114,7 @@ type Heal struct {
 	GPUs   []string
 }
 
-// Remove removes a worker that is unreachable or gone, or with Departed only one that is gone; its attempts are lost.
+// Remove removes a worker that is unreachable, gone or pending, or with Departed only one that is gone; its attempts are lost.
 type Remove struct {
 	Worker   muster.WorkerID
 	Departed bool
@@ -178,6 +181,7 @@ func (ShutDown) event()        {}
 func (Renewed) event()         {}
 func (Pause) event()           {}
 func (Drain) event()           {}
+func (Approve) event()         {}
 func (Heal) event()            {}
 func (Remove) event()          {}
 func (Accepted) event()        {}

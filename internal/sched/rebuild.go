@@ -60,8 +60,8 @@ func (s *State) restoreWorker(now muster.Time, row muster.Worker) {
 	gone := row.State == muster.WorkerGone
 	s.applyDescription(w, row)
 	if gone {
+		s.countCapacity(w, -1)
 		w.gone = true
-		s.capacity.AddCapacity(&w.row.Resources, -1)
 	}
 	w.row.State = muster.WorkerUnreachable
 	w.Usage.ClosedReason = "is unreachable"

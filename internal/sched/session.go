@@ -17,6 +17,12 @@ func (s *State) worker(id muster.WorkerID) (*worker, error) {
 	return nil, muster.Errorf(muster.NotFound, "there is no worker %q", id)
 }
 
+// Pending reports whether a worker waits for approval.
+func (s *State) Pending(id muster.WorkerID) bool {
+	w, err := s.worker(id)
+	return err == nil && w.row.Pending
+}
+
 // connectedWorker returns a worker that has a session, or a NotFound or Conflict error.
 func (s *State) connectedWorker(id muster.WorkerID) (*worker, error) {
 	w, err := s.worker(id)
@@ -39,7 +45,7 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
-		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now})
+		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now, Pending: ev.Worker.Pending})
 		s.workers = slices.Insert(s.workers, i, w)
 		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })
 	}
@@ -111,13 +117,12 @@ func (s *State) recordUsedAttempts(w *worker, lists ...[]muster.AttemptID) {
 // applyDescription replaces the worker's description, and recomputes its usage from the
 // tasks that it holds.
 func (s *State) applyDescription(w *worker, row muster.Worker) {
-	if !w.gone {
-		s.capacity.AddCapacity(&w.row.Resources, -1)
-	}
+	s.countCapacity(w, -1)
 	for _, t := range w.held {
 		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, -1)
 	}
 	row.Paused, row.Draining, row.Deadline, row.JoinedAt, row.State = w.row.Paused, w.row.Draining, w.row.Deadline, w.row.JoinedAt, w.row.State
+	row.Pending = row.Pending && w.row.Pending // an approval stays
 	row.Free, row.Load, row.Running, row.LastSeenAt = nil, nil, 0, 0
 	if s.limits.Count(&row, 1) {
 		s.reshape()
@@ -130,7 +135,7 @@ func (s *State) applyDescription(w *worker, row muster.Worker) {
 		t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, 1)
 	}
 	w.gone, w.shrunk = false, w.Usage.Overcommitted()
-	s.capacity.AddCapacity(&w.row.Resources, 1)
+	s.countCapacity(w, 1)
 	s.queue.SpecChanged(&w.Worker)
 }
 
@@ -170,6 +175,8 @@ func (s *State) deriveState(now muster.Time, w *worker) bool {
 		state, closed = muster.WorkerGone, "has left"
 	case !w.reachable():
 		state, closed = muster.WorkerUnreachable, "is unreachable"
+	case w.row.Pending:
+		state, closed = muster.WorkerPending, "waits for approval (muster workers approve "+w.row.Name+")"
 	case w.row.Draining:
 		state, closed = muster.WorkerDraining, "is draining"
 	case w.row.Paused:
@@ -220,11 +227,16 @@ func (s *State) reachabilityChanged(now muster.Time, w *worker) {
 
 // markGone removes a worker's capacity from the fleet.
 func (s *State) markGone(now muster.Time, w *worker) {
-	if !w.gone {
-		w.gone = true
-		s.capacity.AddCapacity(&w.row.Resources, -1)
-	}
+	s.countCapacity(w, -1)
+	w.gone = true
 	s.deriveState(now, w)
+}
+
+// countCapacity adds sign times what the worker offers to the capacity of the fleet, unless it is gone or pending.
+func (s *State) countCapacity(w *worker, sign int64) {
+	if !w.gone && !w.row.Pending {
+		s.capacity.AddCapacity(&w.row.Resources, sign)
+	}
 }
 
 // onIdle handles a worker that holds no task: a draining one receives Drained.

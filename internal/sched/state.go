@@ -110,6 +110,8 @@ func (s *State) apply(now muster.Time, ev Event) error {
 		return s.pause(now, ev)
 	case Drain:
 		return s.drain(now, ev)
+	case Approve:
+		return s.approve(now, ev)
 	case Heal:
 		return s.heal(ev)
 	case Remove:

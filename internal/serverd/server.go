@@ -242,7 +242,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		defer release()
 		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
-		if err := link.Serve(ctx, countingConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
+		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), s.store}, worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
 		}
 	}
@@ -266,7 +266,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),

@@ -7,6 +7,7 @@ package store
 
 import (
 	"context"
+	"net/netip"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -116,10 +117,37 @@ type Key struct {
 	Subject   string          // of a sign-in: the user's issuer and subject; "" for other keys
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
+	Uses      *int        // how many workers may still join by it; nil means any number
+	Bounds    *KeyBounds  // nil means none
+	Approval  bool        // the workers that join by it wait for approval; of a worker's own key: the worker does
+	JoinedBy  string      // for a worker's own key: id of the key by which it joined
 
 	LastUsedAt   muster.Time // 0 means never, or before this was recorded
 	LastUsedFrom string      // address of the client
 }
+
+// KeyBounds is what a key is bound to, beside its project. The key of a worker has the bounds of the key by which it joined.
+type KeyBounds struct {
+	Tags      []string       `json:"tags,omitempty"`      // that workers have by it, and that are reserved for them
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // from which it may be used; empty means all
+}
+
+// EnrolmentStore lets workers join by keys.
+type EnrolmentStore interface {
+	// Enroll inserts the key of a worker that joins by the key token, and takes one of its Uses. It is Forbidden if there is none left, and
+	// Unavailable if the worker would wait for approval and MaxPending others do. k.Project, Bounds, Approval and JoinedBy become those of the token.
+	Enroll(ctx context.Context, token string, k Key) (Key, error)
+	// Approve ends the wait of a worker's keys for approval, and their expiry.
+	Approve(ctx context.Context, w muster.WorkerID) error
+	// BoundTags returns the tags that some key is bound to, in order.
+	BoundTags(ctx context.Context) ([]string, error)
+}
+
+// MaxPending is how many workers may wait for approval, each for PendingTTL.
+const (
+	MaxPending = 100
+	PendingTTL = muster.Duration(7 * 24 * time.Hour)
+)
 
 // JobQuery selects jobs, in order of their numbers.
 type JobQuery struct {

@@ -11,7 +11,7 @@ REASONS = {
     "list-tasks": RANGE,
     "cancel-job": RANGE,
     "retry-job": RANGE,
-    "create-key": NAME + "|is for all projects: omit the project",
+    "create-key": NAME + "|is for all projects: omit the project|uses, tags and approval are for keys|is not a network: |invalid tag ",
     "join-worker": NAME,
     "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",

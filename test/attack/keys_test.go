@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -390,7 +391,7 @@ func TestLastUseSurvivesARestart(t *testing.T) {
 	e.Server.Signal(syscall.SIGTERM)
 	<-e.Server.Done()
 	e.StartServer()
-	if after := find(used.Key.ID); after != before {
+	if after := find(used.Key.ID); !reflect.DeepEqual(after, before) {
 		t.Errorf("after a restart the key is %+v, before it %+v", after, before)
 	}
 	if k := find(unused.Key.ID); k.LastUsedAt != 0 || k.LastUsedFrom != "" {

@@ -227,13 +227,13 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestGrantedRoles creates keys of each role with each key. Keys of operators and join tokens are never for one project.
+// TestGrantedRoles creates keys of each role with each key. Keys of operators are never for one project.
 func TestGrantedRoles(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	granted := map[string][]auth.Role{
 		"admin of all projects": {auth.Admin, auth.Operator, auth.Submitter, auth.Viewer, auth.Join}, "operator of all projects": {auth.Join},
-		"admin of a": {auth.Admin, auth.Submitter, auth.Viewer},
+		"admin of a": {auth.Admin, auth.Submitter, auth.Viewer, auth.Join},
 	}
 	for _, who := range e.callers(e.job("a"))[1:] {
 		for _, role := range auth.Roles {
@@ -245,7 +245,7 @@ func TestGrantedRoles(t *testing.T) {
 					want = http.StatusBadRequest // only joining makes one
 				case !slices.Contains(granted[who.String()], role), who.Project != "" && of != who.Project:
 					want = http.StatusForbidden
-				case of != "" && (role == auth.Operator || role == auth.Join):
+				case of != "" && role == auth.Operator:
 					want = http.StatusBadRequest
 				}
 				body := fmt.Sprintf(`{"name":"x","role":%q,"project":%q}`, role, project)
@@ -275,7 +275,7 @@ func TestProjectAdminsSeeOnlyTheirKeys(t *testing.T) {
 	admin, own, fleet := of(auth.Admin, "a"), of(auth.Submitter, "a"), of(auth.Submitter, "")
 	foreign := e.key(string(auth.Viewer), "b", 0)
 	var list wire.Keys
-	if rec := e.do(e.request(http.MethodGet, "/api/v1/keys", admin.token, nil)); json.Unmarshal(rec.Body.Bytes(), &list) != nil || len(list.Keys) != 4 { // admin, submitter, viewer and the link
+	if rec := e.do(e.request(http.MethodGet, "/api/v1/keys", admin.token, nil)); json.Unmarshal(rec.Body.Bytes(), &list) != nil || len(list.Keys) != 5 { // admin, submitter, viewer, join and the link
 		t.Errorf("the administrator of project a sees %s", rec.Body)
 	}
 	for _, k := range list.Keys {

@@ -4,10 +4,63 @@ package mutants
 var withoutGuard = map[string]string{
 	"TestReadinessFloodIsCheap":           "the answer needs a lock and a cached result; the test is for those who add more to it",
 	"TestPrefixOfAKeyDoesNotAuthenticate": "a key is found by the hash of a whole token; no line accepts less",
+	"TestUsedUpTokensKeepTheirWorkers":    "no code looks at the uses of a token when its workers connect; the test is for changes that do",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
+	{
+		tests: []string{"TestJoinTokensWorkAsOftenAsTheySay"}, file: "internal/store/sqlite/keys.go",
+		guard: `if by.Uses != nil {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestJoinTokensAreBoundToAddresses", "TestWorkersKeepTheAddressesOfTheirToken"}, file: "internal/auth/auth.go",
+		guard: `if len(p.Addresses) == 0 {`, without: `if true {`,
+	},
+	{
+		tests: []string{"TestTokensGiveTheirTags"}, file: "internal/link/enrolment.go",
+		guard: `tags := slices.Clone(e.Tags)`, without: `var tags []string`,
+	},
+	{
+		tests: []string{"TestTagsOfTokensAreReserved"}, file: "internal/link/enrolment.go",
+		guard: `case slices.Contains(e.Reserved, tag):`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestTokensDoNotTakeTagsFromWorkers"}, file: "internal/api/access/join.go",
+		guard: `if slices.Contains(workers[j].Tags, tag) {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestProjectAdminsReserveNoTags"}, file: "internal/api/access/join.go",
+		guard: `if project != "" && caller.FromContext(ctx).Project != "" {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestWorkersOfAProjectTakeItsTasksOnly"}, file: "internal/link/enrolment.go",
+		guard: `o.Projects = []string{e.Project}`, without: `_ = o`,
+	},
+	{
+		tests: []string{"TestPendingWorkersGetNoTasks"}, file: "internal/sched/session.go",
+		guard: `case w.row.Pending:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestPendingWorkersGetNoTasks"}, file: "internal/auth/auth.go",
+		guard: `if who.Pending && verb != ConnectWorker {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestPendingWorkersAreRemovedAtOnce"}, file: "internal/sched/admin.go",
+		guard: `w.reachable() && !w.row.Pending || ev.Departed`, without: `w.reachable() || ev.Departed`,
+	},
+	{
+		tests: []string{"TestFewWorkersWaitForApproval"}, file: "internal/store/sqlite/keys.go",
+		guard: `if n >= store.MaxPending {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestRevokedTokensNameTheirWorkers"}, file: "internal/api/access/keys.go",
+		guard: `for i := range joined {`, without: `for i := range joined[:0] {`,
+	},
+	{
+		tests: []string{"TestExpiredTokensLetNoWorkerJoin"}, file: "internal/api/keyring/keyring.go",
+		guard: `if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {`, without: `if false {`,
+	},
 	{
 		tests: []string{"TestWorkerCannotUseAnotherWorkersAddress"}, file: "internal/engine/address.go",
 		guard: "if ip == remote || !ip", without: "if true || ip == remote || !ip",

@@ -19,6 +19,8 @@ import (
 // Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
 	Keys    store.KeyStore
+	Enrol   store.EnrolmentStore
+	Workers Workers
 	Ring    *keyring.Ring      // of Keys
 	Limits  *ratelimit.Limiter // of requests without a key; may be nil
 	Jobs    Jobs
@@ -35,6 +37,11 @@ type Jobs interface {
 	Job(ctx context.Context, id muster.JobID) (muster.Job, error)
 }
 
+// Workers lists workers.
+type Workers interface {
+	Workers(ctx context.Context) ([]muster.Worker, error)
+}
+
 // Access authenticates requests. It is safe for concurrent use.
 type Access struct {
 	Config
@@ -48,6 +55,7 @@ func Register(rr *rest.Router, cfg Config) *Access {
 	a.sessionRoutes(rr)
 	a.signInRoutes(rr)
 	a.keyRoutes(rr)
+	a.joinRoutes(rr)
 	a.shareRoutes(rr)
 	return a
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
-	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -31,8 +30,6 @@ func (a *Access) keyRoutes(rr *rest.Router) {
 		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once or after an overlap", Verb: auth.ManageKeys}, a.rotateKey)
 	rest.Handle(rr, rest.Route{ID: "whoami", Method: http.MethodGet, Path: rest.Path("/whoami"), Tag: "keys", Shared: true,
 		Summary: "Show the caller's key and permissions, and the server's version"}, a.whoami)
-	rest.Handle(rr, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
-		Summary: "Exchange a join token for a worker id and key", Verb: auth.JoinWorkers}, a.joinWorker)
 }
 
 type createKeyInput struct{ Body wire.NewKey }
@@ -56,6 +53,9 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 	if in.Body.TTL > 0 {
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
+	if err := a.bind(ctx, &in.Body, &k); err != nil {
+		return nil, err
+	}
 	secret, err := a.makeKey(ctx, &k)
 	rec.Object = "key/" + k.ID
 	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: auth.WithPin(secret, a.Pin)}), err
@@ -63,12 +63,20 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 
 // makeKey stores a key with a new id and secret, and returns the secret.
 func (a *Access) makeKey(ctx context.Context, k *store.Key) (string, error) {
+	secret, err := fillKey(k)
+	if err != nil {
+		return "", err
+	}
+	return secret, a.Keys.PutKeys(ctx, *k)
+}
+
+// fillKey gives a key that has a name a new id and secret, and returns the secret.
+func fillKey(k *store.Key) (string, error) {
 	if err := checkName(k.Name); err != nil {
 		return "", err
 	}
 	k.ID = newID()
-	secret := newSecret(k)
-	return secret, a.Keys.PutKeys(ctx, *k)
+	return newSecret(k), nil
 }
 
 func newID() string {
@@ -99,9 +107,13 @@ func keyResponse(k store.Key) wire.Key {
 	resp := wire.Key{
 		ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, Prefix: k.Prefix,
 		CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, LastUsedAt: k.LastUsedAt, LastUsedFrom: k.LastUsedFrom,
+		Uses: k.Uses, Approval: k.Approval, JoinedBy: k.JoinedBy,
 	}
 	if k.Rotated {
 		resp.RotatedTo = k.Parent
+	}
+	if b := k.Bounds; b != nil {
+		resp.Tags, resp.Addresses = b.Tags, b.Addresses
 	}
 	return resp
 }
@@ -125,17 +137,43 @@ type keyPath struct {
 	Key string `path:"key" maxLength:"64" doc:"id of a key"`
 }
 
-func (a *Access) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) {
+type revokeKeyInput struct {
+	Key     string `path:"key" maxLength:"64" doc:"id of a key"`
+	Workers bool   `query:"workers" doc:"also revoke the keys of the workers that joined by this key, which may be revoked already"`
+}
+
+func (a *Access) revokeKey(ctx context.Context, in *revokeKeyInput) (*struct{}, error) {
 	if in.Key == caller.FromContext(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
 	a.changing.Lock()
 	defer a.changing.Unlock()
 	key, _, err := a.managedKey(ctx, in.Key)
-	if err != nil {
+	if err == nil {
+		err = a.Ring.Revoke(ctx, key)
+	}
+	if !in.Workers || err != nil && muster.CodeOf(err) != muster.NotFound {
 		return nil, err
 	}
-	return nil, a.Ring.Revoke(ctx, key)
+	joined, listErr := a.joinedBy(ctx, in.Key) // no worker joins by it any more
+	if listErr != nil {
+		return nil, listErr
+	}
+	if len(joined) == 0 {
+		return nil, err
+	}
+	for i := range joined {
+		if err := a.Ring.Revoke(ctx, joined[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // no content
+}
+
+// joinedBy returns the keys of the workers that joined by a key, which the caller may manage.
+func (a *Access) joinedBy(ctx context.Context, id string) ([]store.Key, error) {
+	keys, err := a.Keys.ListKeys(ctx)
+	return slices.DeleteFunc(keys, func(k store.Key) bool { return k.Worker == "" || k.JoinedBy != id || !mayManage(ctx, &k) }), err
 }
 
 // mayManage reports whether the caller may manage a key: one of the caller's project, if it has one.
@@ -257,7 +295,7 @@ func (a *Access) whoami(ctx context.Context, _ *struct{}) (*rest.Response[wire.W
 
 func (a *Access) whoamiResponse(p auth.Principal) wire.Whoami {
 	resp := wire.Whoami{
-		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Version: a.Version, Permissions: []string{},
+		Key: p.KeyID, Name: p.Name, Role: string(p.Role), Project: p.Project, Job: p.Job, Worker: p.Worker, ExpiresAt: p.Expires, Limited: p.Limited, Version: a.Version, Permissions: []string{},
 	}
 	for _, v := range auth.Permissions(p) {
 		resp.Permissions = append(resp.Permissions, string(v))
@@ -266,15 +304,4 @@ func (a *Access) whoamiResponse(p auth.Principal) wire.Whoami {
 		resp.Download = &wire.Program{OS: runtime.GOOS, Arch: runtime.GOARCH}
 	}
 	return resp
-}
-
-type joinInput struct{ Body link.JoinRequest }
-
-func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
-	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
-	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
-	secret, err := a.makeKey(ctx, &key)
-	rec := caller.Audit(ctx)
-	rec.Object, rec.Detail = "worker/"+string(worker), "name "+in.Body.Name
-	return rest.Respond(link.Joined{Worker: worker, Key: secret}), err
 }

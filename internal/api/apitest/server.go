@@ -134,7 +134,7 @@ func (s *Server) Start(tb testing.TB) {
 	recorder := auditlog.New(s.Store, log)
 	cfg := api.Config{
 		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
-		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
+		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Enrol: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
 		Webhooks: webhooks, Notifications: s.Store, Retention: sweep, // which deletes no files here

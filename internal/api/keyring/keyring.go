@@ -78,12 +78,27 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 		return auth.Principal{}, nil, err
 	}
 	r.seen.Add(hash, struct{}{})
-	active.use(from)
-	id := key.ID
-	if key.Rotated {
-		id = key.Parent
+	p := principal(&key)
+	if err := p.CheckAddress(from); err != nil {
+		return auth.Principal{}, nil, err
 	}
-	return auth.Principal{KeyID: id, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
+	active.use(from)
+	return p, active, nil
+}
+
+func principal(key *store.Key) auth.Principal {
+	p := auth.Principal{
+		KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt,
+		Token: key.JoinedBy, Pending: key.Approval && key.Worker != "",
+	}
+	if key.Rotated {
+		p.KeyID = key.Parent
+	}
+	if b := key.Bounds; b != nil {
+		p.Tags, p.Addresses = b.Tags, b.Addresses
+	}
+	p.Limited = key.Worker == "" && (key.Uses != nil || key.Approval || len(p.Tags) > 0)
+	return p
 }
 
 // find returns a key that has not expired, and its ActiveKey. If a key is revoked meanwhile, it looks the key
@@ -193,6 +208,17 @@ func (r *Ring) Rotate(ctx context.Context, key store.Key, rotated *store.Key, ea
 		r.deactivate(key.ID, muster.Errorf(muster.Unauthenticated, "the API key %q has a new secret", key.Name))
 	}
 	return err
+}
+
+// Extended reads a key again that no longer expires. What it opened stays open.
+func (r *Ring) Extended(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.epoch++
+	clear(r.cache)
+	if k := r.active[id]; k != nil && k.expiryTimer != nil {
+		k.expiryTimer.Stop()
+	}
 }
 
 // Revoke deletes a key and the links that it created, and ends what they opened.

@@ -190,3 +190,27 @@ func BenchmarkAuthenticate(b *testing.B) {
 		}
 	}
 }
+
+// The worker of a key that no longer expires stays connected.
+func TestExtendedKeysDoNotExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := &oneKey{key: store.Key{ID: "k1", Name: "rig", Role: string(auth.Worker), Worker: "w1", Approval: true, ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}
+		ring := New(keys, nil, slog.New(slog.DiscardHandler))
+		p, active, err := ring.Authenticate(t.Context(), "token", "")
+		if err != nil || !p.Pending {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		ctx, release := active.Bind(t.Context())
+		defer release()
+		keys.key.Approval, keys.key.ExpiresAt = false, 0
+		ring.Extended("k1")
+		if p, _, err := ring.Authenticate(t.Context(), "token", ""); err != nil || p.Pending {
+			t.Errorf("the approved worker is %+v, %v", p, err)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if ctx.Err() != nil {
+			t.Errorf("the session ended: %v", context.Cause(ctx))
+		}
+	})
+}

@@ -22,6 +22,7 @@ type Overview struct {
 // WorkerCounts is the number of workers in each state.
 type WorkerCounts struct {
 	Total       int `json:"total"`
+	Pending     int `json:"pending" doc:"connected workers that wait for approval"`
 	Active      int `json:"active"`
 	Paused      int `json:"paused"`
 	Draining    int `json:"draining"`

@@ -4,6 +4,8 @@
 package wire
 
 import (
+	"net/netip"
+
 	"encoding/json"
 
 	"github.com/muster-dev/muster"
@@ -137,6 +139,11 @@ type Key struct {
 	RotatedTo string          `json:"rotated_to,omitempty" doc:"the key whose old secret this is; it works like that key until it expires"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
+	Uses      *int            `json:"uses,omitempty" doc:"how many workers may still join by it; absent means any number"`
+	Tags      []string        `json:"tags,omitempty" doc:"tags that the workers have that join by it, and that are reserved for them"`
+	Addresses []netip.Prefix  `json:"addresses,omitempty" doc:"networks from which it may be used; absent means all"`
+	Approval  bool            `json:"approval,omitempty" doc:"the workers that join by it wait for approval; of the key of a worker: the worker does"`
+	JoinedBy  string          `json:"joined_by,omitempty" doc:"the key by which the worker joined"`
 
 	LastUsedAt   muster.Time `json:"last_used_at,omitzero" doc:"when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early"`
 	LastUsedFrom string      `json:"last_used_from,omitempty" doc:"address of the client, or of the proxy before the server"`
@@ -159,6 +166,11 @@ type NewKey struct {
 	Role    string          `json:"role" enum:"admin,operator,submitter,viewer,join"`
 	Project string          `json:"project,omitempty" maxLength:"64" pattern:"^[A-Za-z0-9_-]*$" patternDescription:"letters, digits, - and _" doc:"the only project that it can access; absent means that of the caller's key, or all"`
 	TTL     muster.Duration `json:"ttl,omitempty" doc:"validity; absent or 0 means that it does not expire"`
+
+	Uses      int      `json:"uses,omitempty" minimum:"0" maximum:"1000000" doc:"how many workers may join by it; absent or 0 means any number"`
+	Tags      []string `json:"tags,omitempty" maxItems:"16" doc:"tags that the workers have that join by it, and that are reserved for them"`
+	Addresses []string `json:"addresses,omitempty" maxItems:"32" doc:"networks from which the key, and those of the workers that join by it, may be used, such as 10.0.0.0/8; absent means all"`
+	Approval  bool     `json:"approval,omitempty" doc:"the workers that join by it get no tasks until they are approved"`
 }
 
 // MadeKey is a new API key with its secret.
@@ -179,6 +191,7 @@ type Whoami struct {
 	Permissions []string    `json:"permissions" nullable:"false" doc:"permissions of the key, such as \"submit jobs\""`
 	ExpiresAt   muster.Time `json:"expires_at,omitzero" doc:"expiry of the key; absent means never"`
 	Version     string      `json:"version" doc:"version of the server"`
+	Limited     bool        `json:"limited,omitempty" doc:"the key is a join token with uses, tags or approval, which gateways do not take"`
 	Download    *Program    `json:"download,omitempty" doc:"platform of /download/muster; absent if the key cannot join workers"`
 }
 

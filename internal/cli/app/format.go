@@ -210,7 +210,7 @@ func StateStyle(state string) term.Style {
 		return term.Red
 	case "running", "assigned", "cancelling", "draining":
 		return term.Blue
-	case "queued", "waiting", "held", "paused", "constrained", "avoided":
+	case "pending", "queued", "waiting", "held", "paused", "constrained", "avoided":
 		return term.Yellow
 	default:
 		return term.Dim

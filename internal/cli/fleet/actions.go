@@ -58,6 +58,19 @@ func (a *runner) printStatus(status func(w *muster.Worker) string) func(muster.W
 	}
 }
 
+func (a *runner) approveCommand() *cli.Command {
+	c := &remote.QueryOptions{}
+	return a.NewCommand(app.Command{
+		Name: "approve", Usage: "Approve pending workers: they take tasks", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(),
+		Description: workerNameHelp + " A worker is pending if it joined by a token of 'muster keys create --role join --approve'; 'muster workers remove' refuses it.",
+		Run: func(ctx context.Context, args []string) error {
+			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
+				return server.ApproveWorker(ctx, name)
+			}, a.printStatus(func(*muster.Worker) string { return "approved" }))
+		},
+	})
+}
+
 func (a *runner) pauseCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	var duration *muster.Duration
@@ -123,7 +136,7 @@ func (a *runner) healCommand() *cli.Command {
 func (a *runner) removeCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{
-		Name: "remove", Usage: "Remove workers that have left, and revoke their keys", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(), Description: workerNameHelp,
+		Name: "remove", Usage: "Remove workers that have left or are pending, and revoke their keys", Args: "WORKER…", Complete: c.CompleteWorkers(), Flags: c.Flags(), Description: workerNameHelp,
 		Run: func(ctx context.Context, args []string) error {
 			return a.forEachWorker(c, args, func(server *client.Client, name string) (muster.Worker, error) {
 				w, err := server.Worker(ctx, name)

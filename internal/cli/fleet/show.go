@@ -75,9 +75,17 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	addPolicy(&f, w.Allow)
 	f.Add("projects", strings.Join(w.Projects, " "))
 	addMissingFeatures(&f, w.UnsupportedFeatures)
-	f.Add("joined", app.FormatPast(w.JoinedAt, now))
+	f.Add("joined", strings.TrimSpace(app.FormatPast(w.JoinedAt, now)+joinedBy(&w)))
 	f.Add("seen", app.FormatPast(w.LastSeenAt, now))
 	return f.Draw()
+}
+
+// joinedBy names the key by which a worker joined.
+func joinedBy(w *muster.Worker) string {
+	if w.Token == "" {
+		return ""
+	}
+	return " by key " + term.Sanitize(w.Token)
 }
 
 // formatDeadline describes the automatic action of a worker and its time.
@@ -101,6 +109,8 @@ func stateOnReturn(w *muster.Worker) string {
 	switch {
 	case w.State != muster.WorkerUnreachable && w.State != muster.WorkerGone:
 		return ""
+	case w.Pending:
+		return "will be pending when it reconnects"
 	case w.Draining:
 		return "will be draining when it reconnects"
 	case w.Paused:

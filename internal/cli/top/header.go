@@ -111,7 +111,7 @@ func (h *header) countsLine(o *wire.Overview) string {
 	for _, s := range []struct {
 		n    int
 		name string
-	}{{w.Paused, "paused"}, {w.Draining, "draining"}, {w.Unreachable, "unreachable"}, {w.Constrained, "constrained"}} {
+	}{{w.Pending, "pending"}, {w.Paused, "paused"}, {w.Draining, "draining"}, {w.Unreachable, "unreachable"}, {w.Constrained, "constrained"}} {
 		if s.n > 0 {
 			workers = append(workers, fmt.Sprintf("%d %s", s.n, s.name))
 		}

@@ -296,7 +296,7 @@ func testKeys(t *testing.T, s *Suite) {
 	refused, joins := map[string]string{"no key": "", "a wrong key": "mst_join_wrongwrongwrongwrong"}, map[string]string{}
 	for _, c := range Callers(t, "http://"+w.listen, AdminToken, muster.DefaultProject) {
 		name := fmt.Sprintf("a key %+v", c.Principal)
-		if auth.Can(c.Principal, auth.JoinWorkers, auth.Object{}) == nil {
+		if auth.Can(c.Principal, auth.JoinWorkers, auth.Object{Project: auth.AllProjects}) == nil {
 			joins[name] = c.Secret
 		} else {
 			refused[name] = c.Secret
@@ -330,7 +330,7 @@ func testKeys(t *testing.T, s *Suite) {
 			return err == nil && len(list) == n
 		})
 	}
-	if len(joins) != 3 || len(refused) != 2+6 {
+	if len(joins) != 3 || len(refused) != 2+7 {
 		t.Errorf("%d keys may join, %d may not", len(joins), len(refused))
 	}
 }

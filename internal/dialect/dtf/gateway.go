@@ -160,10 +160,13 @@ func (g *gateway) authorize(ctx context.Context, key string) (*access, error) {
 
 // rolesOf returns the roles of DTF of a Muster key for tasks of a project; "" means any. nil means that it has none.
 func rolesOf(whoami client.Whoami, project string) (roles []string) {
+	if dialect.CanJoinWorkers(whoami) == nil {
+		roles = append(roles, roleWorker)
+	}
 	for _, r := range []struct {
 		name string
 		verb auth.Verb
-	}{{roleWorker, auth.JoinWorkers}, {roleAdmin, auth.SubmitJobs}, {roleObserver, auth.ReadJobs}} {
+	}{{roleAdmin, auth.SubmitJobs}, {roleObserver, auth.ReadJobs}} {
 		if dialect.Can(whoami, r.verb, auth.Object{Project: project}) == nil {
 			roles = append(roles, r.name)
 		}

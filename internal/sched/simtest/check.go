@@ -107,6 +107,9 @@ func (w *simulation) checkGiven(m sched.Assign) error {
 	if w.disk.jobs[m.Attempt.Task.Job].Held {
 		return fmt.Errorf("attempt %s is offered to %s, though its job is held", m.Attempt, m.Worker)
 	}
+	if row.Pending {
+		return fmt.Errorf("attempt %s is offered to %s, which waits for approval", m.Attempt, m.Worker)
+	}
 	if row.Paused || row.Draining {
 		return fmt.Errorf("attempt %s is offered to %s, which takes nothing", m.Attempt, m.Worker)
 	}

@@ -39,7 +39,7 @@ func (w *simulation) newWorker(i int) *worker {
 	lacks, projects := w.restrict()
 	return &worker{
 		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
-		offer: muster.Worker{ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, UnsupportedFeatures: lacks, Projects: projects},
+		offer: muster.Worker{Pending: w.rng.IntN(6) == 0, ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, UnsupportedFeatures: lacks, Projects: projects},
 	}
 }
 
@@ -92,8 +92,13 @@ func (w *simulation) userEvents() []sched.Event {
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(20) == 0 {
 		events = append(events, w.newEdit(muster.JobID(1+w.rng.IntN(n))))
 	}
-	wk := w.workers[w.rng.IntN(len(w.workers))].id
+	chosen := w.workers[w.rng.IntN(len(w.workers))]
+	wk := chosen.id
 	switch w.rng.IntN(200) {
+	case 12:
+		events = append(events, chosen.approve())
+	case 13:
+		events = append(events, sched.Approve{Worker: wk}) // or the server stops before it has noted the approval
 	case 0:
 		events = append(events, sched.Pause{Worker: wk, On: true})
 	case 1:
@@ -149,6 +154,9 @@ func (w *simulation) unpause() []sched.Event {
 		}
 	}
 	for _, wk := range w.workers {
+		if wk.offer.Pending {
+			events = append(events, wk.approve())
+		}
 		if row, ok := w.disk.workers[wk.id]; ok && (row.Paused || row.Draining) {
 			events = append(events, sched.Pause{Worker: wk.id}, sched.Drain{Worker: wk.id})
 		}

@@ -75,6 +75,14 @@ var mutants = []struct {
 		caught: `the live state \(-\) is not the committed one \(\+\)|continues from "\w*", but "\w*" was saved last`,
 	},
 	{
+		name: "a pending worker is given tasks",
+		file: "internal/sched/session.go",
+		old:  "case w.row.Pending:\n",
+		new:  "case w.row.Pending && now == 0:\n",
+
+		caught: `attempt \S+ is offered to w\d+, which waits for approval`,
+	},
+	{
 		name: "a hold is ignored",
 		file: "internal/sched/queue/place.go",
 		old:  "for priority := muster.MaxPriority; priority",

@@ -38,6 +38,12 @@ type execution struct {
 	report  muster.Report
 }
 
+// approve approves the worker for all its sessions.
+func (w *worker) approve() sched.Event {
+	w.offer.Pending = false
+	return sched.Approve{Worker: w.id}
+}
+
 func (w *worker) awake() bool { return !w.dead && !w.frozen }
 
 // held lists what the worker runs or has not been able to report, sorted.

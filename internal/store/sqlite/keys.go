@@ -90,6 +90,57 @@ func (r row) key(k *store.Key) {
 	optNumber(r, &k.LastUsedAt)
 	optText(r, &k.LastUsedFrom)
 	optText(r, &k.Subject)
+	optional(r, &k.Uses, number[int])
+	jsonPtr(r, &k.Bounds)
+	r.bool(&k.Approval)
+	optText(r, &k.JoinedBy)
+}
+
+// Enroll implements store.EnrolmentStore.
+func (s *Store) Enroll(ctx context.Context, token string, k store.Key) (store.Key, error) {
+	err := s.writeTx(ctx, func(c *conn) error {
+		by, found, err := first(c, "SELECT "+keyColumns+" FROM api_key WHERE id = ?", values(token), row.key)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return muster.Errorf(muster.Unauthenticated, "the key %q was revoked", token)
+		}
+		k.Project, k.Bounds, k.Approval, k.JoinedBy = by.Project, by.Bounds, by.Approval, by.ID
+		if k.Approval {
+			k.ExpiresAt = k.CreatedAt.Add(store.PendingTTL)
+			n, _, err := first(c, "SELECT count(*) FROM api_key INDEXED BY api_key_approval WHERE approval = 1 AND worker IS NOT NULL AND expires_at > ?", values(int64(k.CreatedAt)), number[int])
+			if err != nil {
+				return err
+			}
+			if n >= store.MaxPending {
+				return muster.Errorf(muster.Unavailable, "%d workers wait for approval, which is the maximum: approve or remove some of them", n)
+			}
+		}
+		if by.Uses != nil {
+			if err := c.exec("UPDATE api_key SET uses = uses - 1 WHERE id = ? AND uses > 0", values(token)); err != nil {
+				return err
+			}
+			if c.db.Changes() == 0 {
+				return muster.Errorf(muster.Forbidden, "all uses of the join token %q are used up: create a new one with muster keys create --role join", by.Name)
+			}
+		}
+		return c.exec(putKey, func(p *params) { row{p: p}.key(&k) })
+	})
+	return k, err
+}
+
+// Approve implements store.EnrolmentStore.
+func (s *Store) Approve(ctx context.Context, w muster.WorkerID) error {
+	return s.writeTx(ctx, func(c *conn) error {
+		return c.exec("UPDATE api_key SET approval = 0, expires_at = NULL WHERE worker = ? AND approval = 1", values(string(w)))
+	})
+}
+
+// BoundTags implements store.EnrolmentStore.
+func (s *Store) BoundTags(ctx context.Context) ([]string, error) {
+	return readList(ctx, s, `SELECT DISTINCT tag.value FROM (SELECT DISTINCT bounds FROM api_key INDEXED BY api_key_bounds WHERE bounds IS NOT NULL) AS k,
+		json_each(k.bounds, '$.tags') AS tag ORDER BY 1`, nil, text[string])
 }
 
 // KeyNames sets the values of a map from ids of API keys to the keys' names. Deleted keys keep their values.

@@ -30,10 +30,11 @@ type Store struct {
 }
 
 var (
-	_ store.Writer      = (*Store)(nil)
-	_ store.Reader      = (*Store)(nil)
-	_ store.KeyStore    = (*Store)(nil)
-	_ store.Snapshotter = (*Store)(nil)
+	_ store.Writer         = (*Store)(nil)
+	_ store.Reader         = (*Store)(nil)
+	_ store.KeyStore       = (*Store)(nil)
+	_ store.EnrolmentStore = (*Store)(nil)
+	_ store.Snapshotter    = (*Store)(nil)
 )
 
 const maxReaders = 4

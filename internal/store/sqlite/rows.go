@@ -24,8 +24,8 @@ const (
 	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
-	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token"
+	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject, uses, bounds, approval, joined_by"
 )
 
 // upsert returns the statement that inserts a row or replaces all but its key, which is the first nkeys columns.
@@ -324,4 +324,6 @@ func (r row) worker(w *muster.Worker) {
 	r.raw(&w.CustomKinds)
 	jsonList(r, &w.UnsupportedFeatures)
 	jsonList(r, &w.Projects)
+	r.bool(&w.Pending)
+	optText(r, &w.Token)
 }

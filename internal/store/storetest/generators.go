@@ -30,7 +30,7 @@ func generators() rapid.MakeConfig {
 				muster.AttemptSucceeded, muster.AttemptFailed, muster.AttemptTimedOut, muster.AttemptCancelled, muster.AttemptRejected, muster.AttemptLost,
 			}).AsAny(),
 			reflect.TypeFor[muster.WorkerState](): rapid.SampledFrom([]muster.WorkerState{
-				muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone,
+				muster.WorkerPending, muster.WorkerActive, muster.WorkerPaused, muster.WorkerDraining, muster.WorkerUnreachable, muster.WorkerGone,
 			}).AsAny(),
 			reflect.TypeFor[json.RawMessage](): raw.AsAny(),
 		},

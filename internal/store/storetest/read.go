@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"fmt"
 	"maps"
+	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -149,6 +152,71 @@ func childKeys(t *testing.T, f *fixture) {
 	_, err := f.KeyByHash(t.Context(), hash("e"))
 	wantCode(t, "the key of a deleted one", err, muster.NotFound)
 	wantCode(t, "a key of a deleted one", f.PutKeys(t.Context(), child), muster.Unauthenticated)
+}
+
+// enrolment checks joins by a key with bounds.
+func enrolment(t *testing.T, f *fixture) {
+	t.Helper()
+	hash := func(n int) string { return fmt.Sprintf("%064d", n) }
+	bounds := &store.KeyBounds{Tags: []string{"trusted", "eu"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	token := store.Key{ID: "t1", Name: "rack", Hash: hash(0), Role: "join", Project: "vision", CreatedAt: 1, Uses: new(3), Bounds: bounds}
+	noError(t, f.PutKeys(t.Context(), token))
+	worker := func(n int) store.Key {
+		return store.Key{ID: fmt.Sprintf("w%03d", n), Name: "rig", Hash: hash(n), Role: "worker", Worker: muster.WorkerID(fmt.Sprintf("w-%d", n)), CreatedAt: 5}
+	}
+	var joins sync.WaitGroup
+	var joined atomic.Int32
+	for n := 1; n <= 10; n++ {
+		joins.Go(func() {
+			if _, err := f.Enroll(t.Context(), "t1", worker(n)); err == nil {
+				joined.Add(1)
+			} else if muster.CodeOf(err) != muster.Forbidden {
+				t.Errorf("join %d: %v", n, err)
+			}
+		})
+	}
+	joins.Wait()
+	if joined.Load() != 3 {
+		t.Errorf("%d workers joined by a key with 3 uses", joined.Load())
+	}
+	f.reopen(t)
+	_, err := f.Enroll(t.Context(), "t1", worker(11))
+	wantCode(t, "a join without uses", err, muster.Forbidden)
+	token.Uses = new(0)
+	wantEqual(t, "the key", token, must(f.KeyByHash(t.Context(), hash(0)))(t))
+	for _, k := range must(f.ListKeys(t.Context()))(t) {
+		if k.Worker != "" && (k.Project != "vision" || !reflect.DeepEqual(k.Bounds, bounds) || k.JoinedBy != "t1" || k.Approval || k.Uses != nil || k.ExpiresAt != 0) {
+			t.Errorf("a worker's key is %+v", k)
+		}
+	}
+	wantEqual(t, "tags", []string{"eu", "trusted"}, must(f.BoundTags(t.Context()))(t))
+	_, err = f.Enroll(t.Context(), "t2", worker(11))
+	wantCode(t, "a join by an unknown key", err, muster.Unauthenticated)
+	pendingWorkers(t, f, worker)
+}
+
+// pendingWorkers checks how many workers may wait for approval, and for how long.
+func pendingWorkers(t *testing.T, f *fixture, worker func(int) store.Key) {
+	t.Helper()
+	noError(t, f.PutKeys(t.Context(), store.Key{ID: "t3", Name: "guests", Hash: hexOf("3"), Role: "join", CreatedAt: 1, Approval: true}))
+	for n := 100; n < 100+store.MaxPending; n++ {
+		k := must(f.Enroll(t.Context(), "t3", worker(n)))(t)
+		if !k.Approval || k.ExpiresAt != k.CreatedAt.Add(store.PendingTTL) {
+			t.Fatalf("a pending worker has the key %+v", k)
+		}
+	}
+	_, err := f.Enroll(t.Context(), "t3", worker(11))
+	wantCode(t, "a pending worker too many", err, muster.Unavailable)
+	noError(t, f.Approve(t.Context(), "w-100"))
+	approved := worker(100)
+	approved.JoinedBy = "t3"
+	wantEqual(t, "an approved worker", approved, must(f.KeyByHash(t.Context(), approved.Hash))(t))
+	must(f.Enroll(t.Context(), "t3", worker(11)))(t)
+	_, err = f.Enroll(t.Context(), "t3", worker(12))
+	wantCode(t, "a pending worker too many", err, muster.Unavailable)
+	late := worker(12)
+	late.CreatedAt = late.CreatedAt.Add(store.PendingTTL)
+	must(f.Enroll(t.Context(), "t3", late))(t)
 }
 
 // listAll reads all pages and checks that they end and have the requested length.

@@ -2,6 +2,7 @@
 package storetest
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,8 +15,8 @@ import (
 type Store interface {
 	store.Writer
 	store.Reader
-	store.KeyStore
-	others
+	keyStores
+	otherReaders
 	fileStores
 	webhookStores
 	retentionStores
@@ -23,7 +24,11 @@ type Store interface {
 }
 
 type (
-	others interface {
+	keyStores interface {
+		store.KeyStore
+		store.EnrolmentStore
+	}
+	otherReaders interface {
 		store.LateReportReader
 		store.SummaryReader
 		store.AuditStore
@@ -59,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Workers", "Workers are listed by name, replaced by id, and removed.", workers},
 		{"Idempotency", "An owner's key is kept with its job, and cannot be used twice.", idempotency},
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
+		{"Enrolment", "A key lets as many workers join as it has uses, also at once and after a restart; they get its bounds; few wait for approval.", enrolment},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
 		{"Grants", "A blob is granted only to its uploaders and to the projects of jobs that produced it.", grants},
 		{"Late", "Late reports of attempts that were assigned to the reporting worker are kept, up to a hundred for a job.", lateReports},
@@ -146,7 +152,7 @@ func noError(t fataler, err error) {
 // wantEqual compares rows. An empty list or map equals an absent one.
 func wantEqual(t *testing.T, name string, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{})); diff != "" {
 		t.Fatalf("%s (-want +got):\n%s", name, diff)
 	}
 }

@@ -991,8 +991,25 @@ export interface paths {
         get: operations["get-worker"];
         put?: never;
         post?: never;
-        /** Delete a disconnected worker and revoke its key */
+        /** Delete a disconnected or pending worker and revoke its key */
         delete: operations["remove-worker"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/workers/{worker}/approve": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Approve a worker that waits for it: it takes tasks */
+        post: operations["approve-worker"];
+        delete?: never;
         options?: never;
         head?: never;
         patch?: never;
@@ -1919,6 +1936,10 @@ export interface components {
             worker: string;
         };
         Key: {
+            /** @description networks from which it may be used; absent means all */
+            addresses?: string[] | null;
+            /** @description the workers that join by it wait for approval; of the key of a worker: the worker does */
+            approval?: boolean;
             /**
              * Format: date-time
              * @example 2026-01-02T15:04:05.000Z
@@ -1936,6 +1957,8 @@ export interface components {
              * @description the only job that it can read; absent means all
              */
             job?: number;
+            /** @description the key by which the worker joined */
+            joined_by?: string;
             /**
              * Format: date-time
              * @description when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early
@@ -1956,6 +1979,13 @@ export interface components {
             role: "admin" | "operator" | "submitter" | "viewer" | "worker" | "join";
             /** @description the key whose old secret this is; it works like that key until it expires */
             rotated_to?: string;
+            /** @description tags that the workers have that join by it, and that are reserved for them */
+            tags?: string[] | null;
+            /**
+             * Format: int64
+             * @description how many workers may still join by it; absent means any number
+             */
+            uses?: number;
             /** @description the worker whose key it is */
             worker?: string;
         };
@@ -2159,16 +2189,27 @@ export interface components {
             target: string;
         };
         NewKey: {
+            /** @description networks from which the key, and those of the workers that join by it, may be used, such as 10.0.0.0/8; absent means all */
+            addresses?: string[] | null;
+            /** @description the workers that join by it get no tasks until they are approved */
+            approval?: boolean | null;
             name: string;
             /** @description the only project that it can access; absent means that of the caller's key, or all */
             project?: string | null;
             /** @enum {string} */
             role: "admin" | "operator" | "submitter" | "viewer" | "join";
+            /** @description tags that the workers have that join by it, and that are reserved for them */
+            tags?: string[] | null;
             /**
              * @description validity; absent or 0 means that it does not expire
              * @example 90
              */
             ttl?: number | string | null;
+            /**
+             * Format: int64
+             * @description how many workers may join by it; absent or 0 means any number
+             */
+            uses?: number | null;
         };
         NewShare: {
             /**
@@ -2995,6 +3036,8 @@ export interface components {
              */
             job?: number;
             key: string;
+            /** @description the key is a join token with uses, tags or approval, which gateways do not take */
+            limited?: boolean;
             name: string;
             /** @description permissions of the key, such as "submit jobs" */
             permissions: string[];
@@ -3035,6 +3078,7 @@ export interface components {
             load?: components["schemas"]["Load"];
             name: string;
             paused?: boolean;
+            pending?: boolean;
             /** Format: double */
             price?: number;
             projects?: string[] | null;
@@ -3044,6 +3088,7 @@ export interface components {
             state: string;
             tags?: string[] | null;
             tasks?: string[] | null;
+            token?: string;
             version?: string;
         };
         WorkerCounts: {
@@ -3060,6 +3105,11 @@ export interface components {
             gone: number;
             /** Format: int64 */
             paused: number;
+            /**
+             * Format: int64
+             * @description connected workers that wait for approval
+             */
+            pending: number;
             /** Format: int64 */
             total: number;
             /** Format: int64 */
@@ -4133,7 +4183,10 @@ export interface operations {
     };
     "revoke-key": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description also revoke the keys of the workers that joined by this key, which may be revoked already */
+                workers?: boolean;
+            };
             header?: never;
             path: {
                 /** @description id of a key */
@@ -5469,6 +5522,38 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "approve-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description id, or name if it is unique */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Worker"];
+                };
             };
             /** @description An error */
             default: {

@@ -45,7 +45,7 @@ export type TaskState = (typeof taskStates)[number];
 export const finalStates: readonly TaskState[] = ["succeeded", "failed", "timed_out", "cancelled", "skipped"];
 export const jobStates = ["waiting", "queued", "running", "succeeded", "failed", "timed_out", "cancelled"] as const;
 export type JobState = (typeof jobStates)[number];
-export const workerStates = ["active", "paused", "draining", "unreachable", "gone"] as const;
+export const workerStates = ["pending", "active", "paused", "draining", "unreachable", "gone"] as const;
 export type WorkerState = (typeof workerStates)[number];
 export type AttemptOutcome = "succeeded" | "failed" | "timed_out" | "cancelled" | "rejected" | "lost";
 /** Every state that a badge may show. An attempt whose outcome was not read is unknown. */

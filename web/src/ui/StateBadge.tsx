@@ -32,6 +32,7 @@ const looks: Record<AnyState, { icon: LucideIcon; color: string }> = {
   timed_out: { icon: TimerOff, color: "timed_out" },
   cancelled: { icon: Ban, color: "cancelled" },
   skipped: { icon: SkipForward, color: "skipped" },
+  pending: { icon: Hourglass, color: "queued" },
   active: { icon: CircleCheck, color: "succeeded" },
   paused: { icon: CirclePause, color: "cancelling" },
   draining: { icon: LogOut, color: "cancelling" },

@@ -9,10 +9,11 @@ import css from "./overview.module.css";
 /** What the fleet is doing, in one line of figures. */
 export function Tiles({ overview: o, history, span }: { overview: Overview; history: HistoryData | undefined; span: string }) {
   const series = (name: string) => history?.series[name] ?? [];
-  const here = o.workers.active + o.workers.paused + o.workers.draining;
+  const here = o.workers.pending + o.workers.active + o.workers.paused + o.workers.draining;
   const off = [
     [o.workers.unreachable, "unreachable"],
     [o.workers.gone, "gone"],
+    [o.workers.pending, "pending"],
     [o.workers.paused, "paused"],
     [o.workers.draining, "draining"],
     [o.workers.constrained, "constrained"],

@@ -1,5 +1,5 @@
 import { Button, Checkbox, Group, Menu, Modal, Stack, Text, TextInput } from "@mantine/core";
-import { Ellipsis, HeartPulse, LogOut, Pause, Play, Trash2, type LucideIcon } from "lucide-react";
+import { CircleCheck, Ellipsis, HeartPulse, LogOut, Pause, Play, Trash2, type LucideIcon } from "lucide-react";
 import { useRef, useState } from "react";
 import { flushSync } from "react-dom";
 import { messageOf } from "@/api/error";
@@ -23,6 +23,7 @@ interface Look {
 }
 
 const looks: Record<Action, Look> = {
+  approve: { verb: "Approve", icon: CircleCheck, about: "It gets tasks, and with them their files and variables." },
   drain: {
     verb: "Drain",
     icon: LogOut,

@@ -13,7 +13,7 @@ export function size(v: number | string | undefined): number | undefined {
 }
 
 /** Whether the worker has a session now. */
-export const connected = (w: Worker) => w.state === "active" || w.state === "paused" || w.state === "draining";
+export const connected = (w: Worker) => w.state === "pending" || w.state === "active" || w.state === "paused" || w.state === "draining";
 
 /** A device with what it does. */
 export interface Device {
@@ -123,13 +123,14 @@ export function filter(workers: readonly Worker[], search: WorkersSearch, server
   });
 }
 
-export type Action = "drain" | "pause" | "resume" | "heal" | "remove";
+export type Action = "approve" | "drain" | "pause" | "resume" | "heal" | "remove";
 
 /** What can be done to a worker in its state. */
 export function actionsOf(w: Worker): Action[] {
   const heal: Action[] = connected(w) && (w.resources.gpus ?? []).some((g) => g.quarantined) ? ["heal"] : [];
   const away: Action[] = w.paused || w.draining ? ["resume", "remove"] : ["remove"];
   const byState: Record<WorkerState, Action[]> = {
+    pending: ["approve", "remove"],
     // Resume resets the failures because of which the server avoids the worker.
     active: w.health?.avoided ? ["resume", "pause", "drain"] : ["pause", "drain"],
     paused: ["resume", "drain"],

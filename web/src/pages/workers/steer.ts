@@ -12,6 +12,9 @@ export interface SteerOptions {
 export async function steer(action: Action, worker: string, { duration, gpus }: SteerOptions = {}): Promise<void> {
   const params = { params: { path: { worker } } };
   switch (action) {
+    case "approve":
+      await client.POST("/api/v1/workers/{worker}/approve", params);
+      return;
     case "drain":
       await client.POST("/api/v1/workers/{worker}/drain", { ...params, body: duration === undefined ? {} : { deadline: duration } });
       return;
