@@ -14,7 +14,7 @@ import (
 type Store interface {
 	store.Writer
 	store.Reader
-	store.KeyStore
+	keyStores
 	otherReaders
 	fileStores
 	webhookStores
@@ -23,6 +23,10 @@ type Store interface {
 }
 
 type (
+	keyStores interface {
+		store.KeyStore
+		store.SecretStore
+	}
 	otherReaders interface {
 		store.LateReportReader
 		store.SummaryReader
@@ -58,6 +62,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Workers", "Workers are listed by name, replaced by id, and removed.", workers},
 		{"Idempotency", "An owner's key is kept with its job, and cannot be used twice.", idempotency},
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
+		{"Secrets", "Secrets are listed by project and name with all fields, replaced, and NotFound after deletion, also after a restart.", secrets},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
 		{"Grants", "A blob is granted only to its uploaders and to the projects of jobs that produced it.", grants},
 		{"Late", "Late reports of attempts that were assigned to the reporting worker are kept, up to a hundred for a job.", lateReports},
