@@ -6,7 +6,9 @@ import "encoding/json"
 const (
 	MinSecretSize = 8        // bytes of a value, without white space around it: a shorter one is in too many words to be removed from logs
 	MaxSecretSize = 64 << 10 // bytes of a value
-	MaxSecrets    = 100      // secrets of a project, and of a task
+	MaxSecrets    = 100      // secrets of a project
+
+	MaxTaskSecrets = 20 // of a task, as variables and files
 )
 
 // Secret is a secret of the project that a task is given, as a variable or as a file. In JSON it is an object, or a string: Name, for the

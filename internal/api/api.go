@@ -45,6 +45,7 @@ type Config struct {
 	Views         Views
 	Webhooks      Webhooks
 	Retention     Retention
+	Secrets       Secrets
 	Backup        BackupFunc
 	Notifications NotificationStore
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
@@ -137,6 +138,7 @@ func newServer(cfg Config) *server {
 	s.kindRoutes()
 	s.eventRoutes()
 	s.notifyRoutes()
+	s.secretRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
 	s.downloadRoutes()

@@ -73,6 +73,7 @@ type Assign struct {
 	Worker  muster.WorkerID
 	Attempt muster.AttemptID
 	UID     string // of the job
+	Project string // of the job
 	Group   int
 	Element int // position in the group, from 0
 	Grant   muster.Grant

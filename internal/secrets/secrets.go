@@ -255,7 +255,7 @@ func CheckName(name string) error {
 	switch {
 	case !namePattern.Get().MatchString(name) || len(name) > muster.MaxNameSize:
 		return muster.Errorf(muster.Invalid, "%q is not a name of a secret: use letters, digits and _, at most %d, not a digit first", muster.Truncate(name), muster.MaxNameSize)
-	case strings.HasPrefix(name, "MUSTER_"):
+	case strings.HasPrefix(strings.ToUpper(name), "MUSTER_"):
 		return muster.Errorf(muster.Invalid, "%s is not a name of a secret: names with MUSTER_ are those of Muster's own variables", name)
 	}
 	return nil

@@ -520,6 +520,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{project}/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the secrets of a project, without their values */
+        get: operations["list-secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/secrets/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set a secret of a project */
+        put: operations["put-secret"];
+        post?: never;
+        /** Delete a secret of a project */
+        delete: operations["delete-secret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/prune": {
         parameters: {
             query?: never;
@@ -1041,6 +1076,7 @@ export interface components {
             host_network?: boolean;
             images?: string[] | null;
             mounts?: string[] | null;
+            secrets?: string[] | null;
             users?: string[] | null;
         };
         Amounts: {
@@ -1390,6 +1426,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -1928,6 +1965,12 @@ export interface components {
              */
             ttl?: number | string | null;
         };
+        NewSecret: {
+            /** @description at least 8 bytes, without white space around them, and at most 64 KiB */
+            value: string;
+            /** @description give it only to workers with all of these tags; default: to all */
+            workers?: string[] | null;
+        };
         NewShare: {
             /**
              * @description validity of the link: at most 30d; default: 24h
@@ -2317,6 +2360,29 @@ export interface components {
             text?: string;
             url?: string;
         };
+        Secret: {
+            name: string;
+            /** @description why the server cannot read the value; tasks that name the secret wait */
+            problem?: string;
+            project: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            updated_at: string;
+            /** @description name of the key that set it */
+            updated_by: string;
+            /**
+             * Format: int64
+             * @description how often it was set
+             */
+            version: number;
+            /** @description only workers with all of these tags are given it */
+            workers?: string[] | null;
+        };
+        Secrets: {
+            secrets: components["schemas"]["Secret"][];
+        };
         Selection: {
             /**
              * @description task numbers and ranges; absent means all
@@ -2543,6 +2609,11 @@ export interface components {
             /** @description in order of time; only the last ones of a task with many attempts */
             events: components["schemas"]["TaskEvent"][];
         };
+        TaskSecret: {
+            env?: string;
+            file?: string;
+            name: string;
+        };
         TaskSpec: {
             allow_hosts?: string[] | null;
             /**
@@ -2595,6 +2666,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -4161,6 +4233,103 @@ export interface operations {
             header?: never;
             path: {
                 project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSecret"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                name: string;
             };
             cookie?: never;
         };
