@@ -29,9 +29,9 @@ func (s *server) secretRoutes() {
 	at := rest.Path("/projects/{project}/secrets")
 	rest.Handle(s.router, rest.Route{ID: "list-secrets", Method: http.MethodGet, Path: at, Tag: "secrets",
 		Summary: "List the secrets of a project, without their values", Verb: auth.SubmitJobs}, s.listSecrets)
-	rest.Handle(s.router, rest.Route{ID: "put-secret", Method: http.MethodPut, Path: at + "/{name}", Tag: "secrets",
+	rest.Handle(s.router, rest.Route{ID: "put-secret", Method: http.MethodPut, Path: at + "/{secret}", Tag: "secrets",
 		Summary: "Set a secret of a project", Verb: auth.ManageSecrets}, s.putSecret)
-	rest.Handle(s.router, rest.Route{ID: "delete-secret", Method: http.MethodDelete, Path: at + "/{name}", Tag: "secrets",
+	rest.Handle(s.router, rest.Route{ID: "delete-secret", Method: http.MethodDelete, Path: at + "/{secret}", Tag: "secrets",
 		Summary: "Delete a secret of a project", Verb: auth.ManageSecrets}, s.deleteSecret)
 }
 
@@ -55,7 +55,7 @@ func secretResponse(info *secrets.Info) wire.Secret {
 // SecretPath is a secret of a project in a path.
 type SecretPath struct {
 	ProjectPath
-	Name string `path:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" patternDescription:"letters, digits and _, not a digit first"`
+	Name string `path:"secret" minLength:"1" maxLength:"64" pattern:"^[A-Za-z_][A-Za-z0-9_]*$" patternDescription:"letters, digits and _, not a digit first"`
 }
 
 type putSecretInput struct {

@@ -89,7 +89,7 @@ func TestShareByRoute(t *testing.T) {
 		for method, id := range ops {
 			seen[id] = true
 			statusForJob := func(job string) int {
-				url := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop",
+				url := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop", "{secret}", "A",
 					"{project}", "default", "{sha256}", helloSum, "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(path)
 				switch id {
 				case "search-logs":

@@ -128,12 +128,8 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 	if strings.Contains(rt.Path, "{key}") {
 		key = e.key(string(auth.Viewer), o.project, 0).Key.ID
 	}
-	name := "out.txt"
-	if strings.Contains(rt.Path, "/secrets/") {
-		name = "A_SECRET"
-	}
 	path := strings.NewReplacer("{job}", job.String(), "{task}", job.String()+".0", "{key}", key, "{project}", o.project, "{worker}", "nobody", "{kind}", muster.KindNoop,
-		"{name}", name, "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
+		"{name}", "out.txt", "{secret}", "A_SECRET", "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
 	body := []byte(`{}`)
 	switch rt.ID {
 	case "search-logs":

@@ -537,7 +537,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/projects/{project}/secrets/{name}": {
+    "/api/v1/projects/{project}/secrets/{secret}": {
         parameters: {
             query?: never;
             header?: never;
@@ -4293,7 +4293,7 @@ export interface operations {
             header?: never;
             path: {
                 project: string;
-                name: string;
+                secret: string;
             };
             cookie?: never;
         };
@@ -4329,7 +4329,7 @@ export interface operations {
             header?: never;
             path: {
                 project: string;
-                name: string;
+                secret: string;
             };
             cookie?: never;
         };
