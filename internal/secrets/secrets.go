@@ -221,7 +221,7 @@ func (k *Keeper) Set(ctx context.Context, c Change) (Info, error) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	if err := k.unlock(ctx); err != nil {
-		return Info{}, err
+		return Info{}, muster.Errorf(muster.Conflict, "the secret is not set: %w", err) // no repetition helps before it is repaired
 	}
 	k.mu.RLock()
 	old, exists := k.rows[id{c.Project, c.Name}]

@@ -197,7 +197,7 @@ func TestMissingKey(t *testing.T) {
 	if in := k.List("p")[0]; !strings.Contains(in.Problem, "is missing") {
 		t.Errorf("%+v", in)
 	}
-	if _, err := k.Set(t.Context(), secrets.Change{Project: "p", Name: "B", Value: []byte(token)}); muster.CodeOf(err) != muster.Unavailable {
+	if _, err := k.Set(t.Context(), secrets.Change{Project: "p", Name: "B", Value: []byte(token)}); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "is missing") {
 		t.Errorf("set: %v", err)
 	}
 	if _, err := os.Stat(f.keyFile()); err == nil {
