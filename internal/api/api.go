@@ -24,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/lru"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/traceparent"
@@ -35,6 +36,7 @@ type Config struct {
 	JobEditor     JobEditor
 	Store         store.Reader
 	Keys          store.KeyStore
+	Ring          *keyring.Ring // of Keys; nil means one that does not store when keys were used
 	Logs          tasklog.Store
 	Blobs         blob.Store
 	Grants        store.GrantStore
@@ -58,8 +60,10 @@ type Config struct {
 	LinkExecPoll http.Handler     // at link.PathExecPoll; it calls WorkerOfRequest
 	Heartbeat    muster.Duration  // interval in which workers renew their leases
 	Log          *slog.Logger
-	Version      string // of this build
-	Pin          string // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	Version      string         // of this build
+	Pin          string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	URL          string         // public URL of the server; "" takes that of each request
+	SignIn       *oidc.Provider // signs users in; nil for none
 	// Metrics serves /metrics to keys that may read workers; nil means that the path does not exist.
 	Metrics http.Handler
 	// ObserveRequest is called with the route pattern when a request begins, and done when it was answered. It may be nil.
@@ -105,6 +109,9 @@ type server struct {
 func New(cfg Config) http.Handler { return newServer(cfg).handler }
 
 func newServer(cfg Config) *server {
+	if cfg.Ring == nil {
+		cfg.Ring = keyring.New(cfg.Keys, cfg.Log)
+	}
 	mux := http.NewServeMux()
 	s := &server{
 		Config:        cfg,
@@ -124,7 +131,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Jobs: cfg.Store, Version: cfg.Version, Pin: cfg.Pin})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Ring: cfg.Ring, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

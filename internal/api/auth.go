@@ -68,7 +68,7 @@ func setPrivateHeaders(h http.Header) {
 }
 
 func needsKey(path string) bool {
-	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession {
+	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/") {
 		return false
 	}
 	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics

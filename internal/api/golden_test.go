@@ -69,9 +69,12 @@ func send(t *testing.T, s *apitest.Server, q request) (*http.Response, []byte) {
 var (
 	anyTime          = regexp.MustCompile(`"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"`)
 	anySecret        = regexp.MustCompile(`mst_([a-z]+)_[a-z2-7]{32}`)
+	anyPrefix        = regexp.MustCompile(`("prefix": "mst_[a-z]+_)[a-z2-7]{4}"`)
 	anyKey           = regexp.MustCompile(`"k[a-z2-7]{8}"`)
 	anyWebhookSecret = regexp.MustCompile(`\b(msg_)[A-Z2-7]{26}|(whsec_)[A-Za-z0-9+/]{43}=|(sealed:)[A-Za-z0-9_-]+|("took": )[0-9.e-]+`)
 	anySystem        = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
+	anyDevice        = regexp.MustCompile(`("device"|"user_code"): "[^"]+"`)
+	anyProvider      = regexp.MustCompile(`http://127\.0\.0\.1:\d+/device(\?user_code=)?[A-Z-]*`)
 	anyWorker        = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
@@ -96,9 +99,12 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	}
 	text := anyTime.ReplaceAllString(string(body), `"TIME"`)
 	text = anySecret.ReplaceAllString(text, "mst_${1}_SECRET")
+	text = anyPrefix.ReplaceAllString(text, `${1}PREF"`)
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
+	text = anyDevice.ReplaceAllString(text, `${1}: "CODE"`)
+	text = anyProvider.ReplaceAllString(text, "http://PROVIDER/device${1}")
 	text = anyWebhookSecret.ReplaceAllString(text, "${1}${2}${3}${4}RANDOM")
 	b.WriteString(text)
 	return b.String()
@@ -410,7 +416,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // the answer.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify, goldenSecrets) {
+	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify, goldenSecrets, goldenSignIn) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {

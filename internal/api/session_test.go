@@ -105,7 +105,7 @@ func TestSessionOfAnExpiringKey(t *testing.T) {
 	put := func(id, token string, expires time.Time) muster.Time {
 		t.Helper()
 		k := store.Key{ID: id, Name: id, Role: "viewer", Hash: auth.Hash(token), ExpiresAt: muster.NewTime(expires)}
-		if err := s.Store.PutKey(t.Context(), k); err != nil {
+		if err := s.Store.PutKeys(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 		return k.ExpiresAt

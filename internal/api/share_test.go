@@ -30,7 +30,8 @@ const (
 
 // linkAccessByOperation has every operation of the API. A new operation needs a decision: links to jobs are public.
 var linkAccessByOperation = map[string]linkAccess{
-	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic, "whoami": linkFiltered,
+	"healthz": linkPublic, "readyz": linkPublic, "create-session": linkPublic, "delete-session": linkPublic,
+	"get-sign-in": linkPublic, "begin-sign-in": linkPublic, "begin-device-sign-in": linkPublic, "finish-device-sign-in": linkPublic, "whoami": linkFiltered,
 
 	"get-job": linkOwnJob, "get-job-states": linkOwnJob, "get-job-usage": linkOwnJob, "list-tasks": linkOwnJob,
 	"get-task": linkOwnJob, "list-attempts": linkOwnJob, "explain-task": linkOwnJob, "get-task-spec": linkOwnJob, "list-task-events": linkOwnJob,
@@ -201,7 +202,7 @@ func TestShareLifetime(t *testing.T) {
 		t.Errorf("the link is %+v", whoami)
 	}
 	old := store.Key{ID: "old", Name: "link to job 1", Role: "viewer", Job: 1, Hash: auth.Hash("token-of-an-old-link"), ExpiresAt: muster.NewTime(time.Now().Add(-time.Second))}
-	if err := s.Store.PutKey(t.Context(), old); err != nil {
+	if err := s.Store.PutKeys(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	expectStatus(t, s, request{method: "GET", path: "/api/v1/jobs/1", token: "token-of-an-old-link"}, http.StatusUnauthorized)
@@ -233,7 +234,7 @@ func TestLinksExpireWithTheirKeys(t *testing.T) {
 	}
 	expiring := muster.NewTime(time.Now().Add(time.Hour))
 	ann := store.Key{ID: "ann", Name: "ann", Role: string(auth.Submitter), Hash: auth.Hash("token-of-ann"), CreatedAt: 1, ExpiresAt: expiring}
-	if err := s.Store.PutKey(t.Context(), ann); err != nil {
+	if err := s.Store.PutKeys(t.Context(), ann); err != nil {
 		t.Fatal(err)
 	}
 	var link wire.Share
@@ -278,7 +279,7 @@ func TestLinksOfAProjectAreLimited(t *testing.T) {
 	put := func(n int, ends muster.Time) {
 		t.Helper()
 		k := store.Key{ID: fmt.Sprint("link", n), Name: "link", Role: "viewer", Project: job.Project, Job: muster.JobID(1_000 + n/50), Hash: auth.Hash(strconv.Itoa(n)), CreatedAt: 1, ExpiresAt: ends}
-		if err := s.Store.PutKey(t.Context(), k); err != nil {
+		if err := s.Store.PutKeys(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 	}

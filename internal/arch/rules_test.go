@@ -63,7 +63,7 @@ var rules = map[string]rule{
 	"backup":         {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":        {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":       {ring: contract},
-	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "link", "store"}},
+	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "link", "oidc", "store"}},
 	"api/granting":   {ring: adapter, internal: []string{"store"}},
 	"api/caller":     {ring: adapter, internal: []string{"auth"}},
 	"api/redact":     {ring: adapter},
@@ -86,6 +86,7 @@ var rules = map[string]rule{
 	"certs":        {ring: adapter, internal: []string{"atomicfile", "backoff", "origin"}, external: []string{"golang.org/x/crypto/acme"}},
 	"cidcheck":     {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":         {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
+	"oidc":         {ring: adapter, internal: []string{"auth", "origin", "sealing"}, external: []string{"github.com/coreos/go-oidc/v3/oidc", "golang.org/x/oauth2"}},
 	"sealing":      {ring: adapter, internal: []string{"atomicfile"}, external: []string{"golang.org/x/crypto/chacha20poly1305"}},
 
 	"agent/progress": {ring: contract},
@@ -137,7 +138,7 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "overview", "sched", "secrets", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "sched", "secrets", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "backoff", "blob", "retention", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},
@@ -200,6 +201,7 @@ var rules = map[string]rule{
 	"deploy":        {ring: contract},
 
 	"api/apitest":              {ring: testOnly},
+	"oidc/oidctest":            {ring: testOnly},
 	"arch":                     {ring: testOnly},
 	"dialect/dialecttest":      {ring: testOnly},
 	"dialect/mloc/mloctest":    {ring: testOnly, external: []string{"github.com/redis/go-redis/v9"}},
@@ -218,6 +220,7 @@ var rules = map[string]rule{
 	"agent/gpu/gputest":        {ring: testOnly},
 	"test/script":              {ring: testOnly},
 	"test/attack":              {ring: testOnly},
+	"test/mutants":             {ring: testOnly},
 	"test/chaos":               {ring: testOnly},
 	"test/e2e":                 {ring: testOnly},
 	"test/load":                {ring: testOnly},

@@ -23,6 +23,21 @@ func NewToken(role Role, random [RandomBytes]byte) string {
 	return "mst_" + string(role) + "_" + encode(random[:])
 }
 
+// prefixRandom is how many random characters of a token Prefix shows: 20 of 160 bits, so that 140 bits remain secret.
+const prefixRandom = 4
+
+// Prefix returns how a token that NewToken made begins, for recognition: "mst_ROLE_" and some characters. It is "" for tokens that a
+// user chose, of which no character may be known.
+func Prefix(token string) string {
+	token, _ = SplitToken(token)
+	begin, random := token[:strings.LastIndexByte(token, '_')+1], token[strings.LastIndexByte(token, '_')+1:]
+	role, ok := strings.CutPrefix(begin, "mst_")
+	if _, err := ParseRole(strings.TrimSuffix(role, "_")); !ok || err != nil || len(random) != len(encode(make([]byte, RandomBytes))) {
+		return ""
+	}
+	return begin + random[:prefixRandom]
+}
+
 // NewID makes the public id of a key from random bytes.
 func NewID(random [5]byte) string { return "k" + encode(random[:]) }
 

@@ -38,7 +38,7 @@ func (a *runner) keysCommand() *cli.Command {
 				Run: func(ctx context.Context, _ []string) error { return a.createKey(ctx, c) },
 			}),
 			a.keysSubcommand("list", "List keys, without their secrets", "", a.listKeys),
-			a.keysSubcommand("rotate", "Give a key a new secret and print it once; the old secret ends at once", "KEY-ID", a.rotateKey),
+			a.rotateKeyCommand(),
 			a.keysSubcommand("revoke", "Revoke keys", "KEY-ID…", a.revokeKeys),
 		},
 	})
@@ -49,12 +49,26 @@ const quietUsage = "Print only the secret"
 
 func (a *runner) keysSubcommand(name, usage, args string, fn func(context.Context, *remote.QueryOptions, []string) error) *cli.Command {
 	c := &remote.QueryOptions{}
-	if name == "rotate" {
-		c.QuietUsage = quietUsage
-	}
 	return a.NewCommand(app.Command{
 		Name: name, Usage: usage, Args: args, Complete: c.CompleteKeys(), Flags: c.Flags(),
 		Run: func(ctx context.Context, args []string) error { return fn(ctx, c, args) },
+	})
+}
+
+type rotateKeyConfig struct {
+	remote.QueryOptions
+	how client.RotateKey
+}
+
+func (a *runner) rotateKeyCommand() *cli.Command {
+	c := &rotateKeyConfig{}
+	c.QuietUsage = quietUsage
+	return a.NewCommand(app.Command{
+		Name: "rotate", Usage: "Give a key a new secret and print it once", Args: "KEY-ID", Complete: c.CompleteKeys(),
+		Flags: c.Flags(
+			app.Option{Name: "overlap", Usage: "How long the old secret still works, such as 24h; at most 30d (default: it ends at once)"}.DurationVar(&c.how.Overlap),
+			app.Option{Name: "ttl", Usage: "New lifetime of the key, such as 30d (default: its expiry stays)"}.DurationVar(&c.how.TTL)),
+		Run: func(ctx context.Context, args []string) error { return a.rotateKey(ctx, c, args) },
 	})
 }
 
@@ -89,14 +103,24 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 	l := app.Listing[client.Key]{
 		OutputOptions: c.OutputOptions,
 		ID:            func(k client.Key) string { return k.ID },
-		Columns: []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "EXPIRES", Style: func(cell string) term.Style {
+		Columns: []term.Column{{Title: "KEY", NoTruncate: true}, {Title: "PREFIX", NoTruncate: true}, {Title: "NAME"}, {Title: "ROLE", NoTruncate: true}, {Title: "PROJECT"}, {Title: "WORKER"}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "LAST USED", AlignRight: true, NoTruncate: true}, {Title: "FROM"}, {Title: "EXPIRES", Style: func(cell string) term.Style {
 			if strings.HasPrefix(cell, expired) {
 				return term.Red
 			}
 			return term.Plain
 		}}},
 		Row: func(k client.Key, now time.Time) []string {
-			return []string{k.ID, k.Name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), formatExpiry(k.ExpiresAt, now)}
+			prefix, name, used := "-", k.Name, "-"
+			if k.Prefix != "" {
+				prefix = k.Prefix + "…"
+			}
+			if k.RotatedTo != "" {
+				name = "old secret of " + k.RotatedTo
+			}
+			if k.LastUsedAt != 0 {
+				used = app.Age(k.LastUsedAt, now)
+			}
+			return []string{k.ID, prefix, name, k.Role, k.Project, string(k.Worker), app.Age(k.CreatedAt, now), used, k.LastUsedFrom, formatExpiry(k.ExpiresAt, now)}
 		},
 		EmptyMessage: "no keys",
 		Rows:         app.Seq(all),
@@ -104,7 +128,7 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 	return l.Write(a.App)
 }
 
-func (a *runner) rotateKey(ctx context.Context, c *remote.QueryOptions, args []string) error {
+func (a *runner) rotateKey(ctx context.Context, c *rotateKeyConfig, args []string) error {
 	if len(args) != 1 {
 		return muster.Errorf(muster.Invalid, "muster keys rotate takes one key id: muster keys list shows them")
 	}
@@ -112,12 +136,16 @@ func (a *runner) rotateKey(ctx context.Context, c *remote.QueryOptions, args []s
 	if err != nil {
 		return err
 	}
-	rotated, err := server.RotateKey(ctx, args[0])
+	rotated, err := server.RotateKey(ctx, args[0], c.how)
 	if err != nil {
 		return err
 	}
 	return a.Print(c.OutputOptions, rotated, []string{rotated.Secret}, func() error {
-		a.Messagef("key %s (%s) has a new secret, which is shown only once:", rotated.Key.ID, rotated.Key.Role)
+		old := "ended"
+		if c.how.Overlap > 0 {
+			old = "ends in " + term.FormatDuration(c.how.Overlap.Std())
+		}
+		a.Messagef("key %s (%s) has a new secret, which is shown only once; the old one %s:", rotated.Key.ID, rotated.Key.Role, old)
 		return a.WriteLine(rotated.Secret)
 	})
 }

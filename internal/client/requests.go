@@ -21,6 +21,8 @@ type (
 	Key = wire.Key
 	// NewKey asks for an API key.
 	NewKey = wire.NewKey
+	// RotateKey asks for a new secret of a key.
+	RotateKey = wire.RotateKey
 	// MadeKey is a new API key with its secret.
 	MadeKey = wire.MadeKey
 	// Whoami describes the caller and the server.
@@ -394,9 +396,9 @@ func (c *Client) Keys(ctx context.Context) ([]Key, error) {
 	return list.Keys, err
 }
 
-// RotateKey gives a key a new secret. The old one ends at once.
-func (c *Client) RotateKey(ctx context.Context, id string) (MadeKey, error) {
-	return post[MadeKey](ctx, c, "/keys/"+url.PathEscape(id)+"/rotate", nil, false)
+// RotateKey gives a key a new secret. Old ones end at once or after an overlap.
+func (c *Client) RotateKey(ctx context.Context, id string, how RotateKey) (MadeKey, error) {
+	return post[MadeKey](ctx, c, "/keys/"+url.PathEscape(id)+"/rotate", how, false)
 }
 
 // RevokeKey revokes a key at once.

@@ -200,3 +200,22 @@ func TestHangingKeyCommand(t *testing.T) {
 		return err != nil || bytes.Contains(state, []byte(") Z "))
 	})
 }
+
+// FuzzOpen opens what nobody sealed: no text comes of it but what Seal made of that text.
+func FuzzOpen(f *testing.F) {
+	b := newBox(f, key(1), key(2))
+	old := newBox(f, key(2))
+	f.Add(b.Seal([]byte("text"), "context"), "context")
+	f.Add(old.Seal(nil, ""), "")
+	f.Add(b.Seal([]byte("text"), "context")[:Overhead], "context")
+	f.Add([]byte(nil), "")
+	f.Fuzz(func(t *testing.T, sealed []byte, context string) {
+		text, err := b.Open(sealed, context)
+		switch {
+		case err == nil && !bytes.Equal(b.Seal(text, context), sealed) && !bytes.Equal(old.Seal(text, context), sealed):
+			t.Fatalf("%x opens as %q", sealed, text)
+		case err != nil && (text != nil || !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrOtherKey)):
+			t.Fatalf("%q, %v", text, err)
+		}
+	})
+}

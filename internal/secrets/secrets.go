@@ -250,8 +250,8 @@ func (k *Keeper) Set(ctx context.Context, c Change) (Info, error) {
 
 var namePattern = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// CheckName returns an Invalid error for a name that a secret may not have.
-func CheckName(name string) error {
+// checkName returns an Invalid error for a name that a secret may not have.
+func checkName(name string) error {
 	switch {
 	case !namePattern.Get().MatchString(name) || len(name) > muster.MaxNameSize:
 		return muster.Errorf(muster.Invalid, "%q is not a name of a secret: use letters, digits and _, at most %d, not a digit first", muster.Truncate(name), muster.MaxNameSize)
@@ -262,7 +262,7 @@ func CheckName(name string) error {
 }
 
 func (c *Change) check() error {
-	if err := CheckName(c.Name); err != nil {
+	if err := checkName(c.Name); err != nil {
 		return err
 	}
 	trimmed := len(bytes.TrimSpace(c.Value))

@@ -25,7 +25,7 @@ func TestNames(t *testing.T) {
 	r := namedReader{db, engine.New(engine.Config{Store: nil})}
 	for _, k := range []store.Key{{ID: "k1", Name: "ann", Role: "submitter"}, {ID: "k2", Name: "bob", Role: "submitter"}} {
 		k.Hash = strings.Repeat(k.ID, 32)
-		if err := db.PutKey(t.Context(), k); err != nil {
+		if err := db.PutKeys(t.Context(), k); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
@@ -36,6 +37,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
@@ -85,6 +87,8 @@ type Config struct {
 	Dialects []dialect.Config
 	// Systems are the supported dialects; nil means Dialects().
 	Systems []dialect.System
+	// SignIn is the OpenID Connect provider with which users sign in; without an issuer there is none.
+	SignIn oidc.Config
 	// TLS is the source of the server's certificate; the zero value serves without TLS.
 	TLS certs.Config
 }
@@ -102,6 +106,7 @@ type Server struct {
 	execSocket *wslink.Server   // of exec
 	execPoll   *polllink.Server // of exec
 	http       *http.Server
+	keys       *keyring.Ring
 	verifier   cidVerifier
 	history    *history.History
 	webhooks   *webhook.Sender
@@ -256,13 +261,21 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
+	var signIn *oidc.Provider
+	if s.cfg.SignIn.Issuer != "" {
+		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
+			return err
+		}
+	}
+	s.keys = keyring.New(s.store, s.log)
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
-			Views:    s.apiViews(),
+			Views: s.apiViews(),
+			URL:   s.cfg.URL, SignIn: signIn,
 			Webhooks: s.webhooks, Secrets: s.secrets, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
 		})))),
 		ConnContext:       connlimit.ConnContext,
@@ -362,6 +375,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.socket.Run(serviceCtx) })
 	group.Go(func() error { return s.poll.Run(serviceCtx) })
 	group.Go(func() error { return s.exec.Run(serviceCtx) })
+	group.Go(func() error { return s.keys.Run(serviceCtx) })
 	group.Go(func() error { return s.execSocket.Run(serviceCtx) })
 	group.Go(func() error { return s.execPoll.Run(serviceCtx) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })

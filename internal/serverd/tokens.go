@@ -153,14 +153,14 @@ func newToken(role auth.Role) string {
 
 // putKey stores a key for a token, unless existing has one with the same project.
 func putKey(ctx context.Context, keys store.KeyStore, existing []store.Key, token string, k store.Key) error {
-	k.Hash = auth.Hash(token)
+	k.Hash, k.Prefix = auth.Hash(token), auth.Prefix(token)
 	for _, old := range existing {
 		if old.Hash == k.Hash && old.Project == k.Project {
 			return nil
 		}
 	}
 	k.ID, k.CreatedAt = "k-"+k.Hash[:12], muster.NewTime(time.Now())
-	return keys.PutKey(ctx, k)
+	return keys.PutKeys(ctx, k)
 }
 
 // newEpoch returns a random name for this incarnation of the server.

@@ -119,7 +119,7 @@ func TestRevokedFirstTokensStayRevoked(t *testing.T) {
 	s := open(t, folder, Config{})
 	first := s.tokens
 	other := store.Key{ID: "k-other", Name: "other", Role: string(auth.Admin), Hash: auth.Hash("other"), CreatedAt: 1}
-	if err := errors.Join(s.store.PutKey(t.Context(), other), s.store.DeleteKey(t.Context(), "k-"+auth.Hash(first.Admin)[:12])); err != nil {
+	if err := errors.Join(s.store.PutKeys(t.Context(), other), s.store.DeleteKey(t.Context(), "k-"+auth.Hash(first.Admin)[:12])); err != nil {
 		t.Fatal(err)
 	}
 	closeServer(t, s)
@@ -142,7 +142,7 @@ func TestNewJoinToken(t *testing.T) {
 		t.Errorf("the key is %+v (%v)", key, err)
 	}
 	key.ExpiresAt = key.CreatedAt
-	if err := s.store.PutKey(t.Context(), key); err != nil {
+	if err := s.store.PutKeys(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.NewJoinToken(t.Context()); err != nil {

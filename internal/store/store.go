@@ -86,10 +86,19 @@ type LateReportReader interface {
 
 // KeyStore stores API keys.
 type KeyStore interface {
-	PutKey(ctx context.Context, k Key) error                 // inserts or replaces by ID; Conflict if another key has the Hash, Unauthenticated if the Parent is missing
+	// PutKeys inserts or replaces by ID, in order, all or none; Conflict if another key has the Hash, Unauthenticated if the Parent is missing.
+	PutKeys(ctx context.Context, keys ...Key) error
 	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a deleted key of a worker
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
 	DeleteKey(ctx context.Context, id string) error          // and its children; NotFound
+	TouchKeys(ctx context.Context, uses []KeyUse) error      // sets the last use of the keys that still exist, unless they have a later one
+}
+
+// KeyUse is the last use of a key, which is found by its Hash: a rotation moves that to another key.
+type KeyUse struct {
+	Hash string
+	At   muster.Time
+	From string // address of the client, or ""
 }
 
 // Key is one API key. The secret is not stored: Hash is its SHA-256, in hex.
@@ -97,13 +106,19 @@ type Key struct {
 	ID        string
 	Name      string
 	Hash      string
+	Prefix    string          // how the secret begins, for recognition, or ""
 	Role      string          // of package auth
 	Project   string          // "" means all
 	Job       muster.JobID    // the only job that it may read; 0 means all
 	Worker    muster.WorkerID // for a worker's own key
 	Parent    string          // id of the key that created it, and with which it is deleted, or ""
+	Subject   string          // of a sign-in: the user's issuer and subject; "" for other keys
+	Rotated   bool            // an old secret of Parent, which works like that key until ExpiresAt
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
+
+	LastUsedAt   muster.Time // 0 means never, or before this was recorded
+	LastUsedFrom string      // address of the client
 }
 
 // JobQuery selects jobs, in order of their numbers.

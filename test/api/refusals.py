@@ -13,6 +13,7 @@ REASONS = {
     "retry-job": RANGE,
     "create-key": NAME + "|is for all projects: omit the project",
     "join-worker": NAME,
+    "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",
     "put-secret": r"is empty|has \d+ bytes, a secret has at least|is not text in UTF-8|names with MUSTER_|is not a tag of workers",
     "put-notify": "was sealed by another server",

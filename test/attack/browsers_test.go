@@ -97,6 +97,10 @@ func TestGatewaysWithoutKeysTakeNothingFromPages(t *testing.T) {
 		if page {
 			asPage(r)
 		}
+		if host != "" { // for the browser it is a request of the page to its own site
+			r.Header.Set("Origin", "http://"+host)
+			r.Header.Set("Sec-Fetch-Site", "same-origin")
+		}
 		resp, err := e.http.Do(r)
 		if err != nil {
 			t.Fatal(err)

@@ -142,6 +142,8 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		body = fmt.Appendf(nil, `{"name":"x","role":"viewer","project":%q}`, o.project)
 	case "create-session":
 		body = fmt.Appendf(nil, `{"token":%q}`, mustertest.AdminToken)
+	case "finish-device-sign-in":
+		body = []byte(`{"device":"none"}`)
 	case "put-notify":
 		body = []byte(`{"notify":[]}`)
 	case "put-secret":

@@ -379,7 +379,7 @@ func TestKeyRotated(t *testing.T) {
 		_, err := old.Wait(t.Context(), job.ID)
 		ended <- err
 	}()
-	rotated, err := c.Client.RotateKey(t.Context(), key.Key.ID)
+	rotated, err := c.Client.RotateKey(t.Context(), key.Key.ID, client.RotateKey{})
 	if err != nil {
 		t.Fatal(err)
 	}

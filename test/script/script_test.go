@@ -205,6 +205,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\bw-[a-z0-9]{6,}`), "WORKER"},
 	{regexp.MustCompile(`\bk-?[a-z0-9]{8,}\b`), "KEY"},
 	{regexp.MustCompile(`\bmst_[a-z]+_[a-z0-9]{20,}`), "SECRET"},
+	{regexp.MustCompile(`\bmst_([a-z]+)_[a-z0-9]{4}…`), "mst_${1}_PREF…"},
 	{regexp.MustCompile(`http://127\.0\.0\.1:\d+`), "URL"},
 	// Usage has only measured values: memory if it exceeds that of the worker, most others after the first sample.
 	{regexp.MustCompile(`,\s+"(cpu_peak|memory_avg|memory_peak|disk_peak|read_bytes|write_bytes|net_in|net_out|pids_peak)": [0-9.e+-]+`), ""},
@@ -212,7 +213,7 @@ var masks = []struct {
 	{regexp.MustCompile(`(?m)^used +.*\n`), ""}, // tasks shorter than 0.1 s have none
 	{regexp.MustCompile(`\d+\.\d\d cores( \(peak [0-9.]+\))?(, [0-9.]+[KMGT]iB memory)?`), "N cores"},
 	{regexp.MustCompile(`\bjust now\b`), "SPAN"},
-	{regexp.MustCompile(`(?m)(  )now( +default\b|$)`), "${1}SPAN$2"},
+	{regexp.MustCompile(`(  )now\b`), "${1}SPAN"},
 	{regexp.MustCompile(`\b\d+(ms|\.\ds|m\d\ds|[sm])( ago)?\b`), "SPAN"},
 	{regexp.MustCompile(`[0-9.]+[KMGT]iB`), "SIZE"},
 	{regexp.MustCompile(`go1\.[0-9.]+`), "GO"},

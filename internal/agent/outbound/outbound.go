@@ -84,7 +84,7 @@ func Redirects(limit int) func(req *http.Request, via []*http.Request) error {
 
 // CheckScheme returns a DeniedError unless u is an http or https URL with a host.
 func CheckScheme(u *url.URL) error {
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return &DeniedError{u.Redacted() + " is not an http or https URL"}
 	}
 	return nil

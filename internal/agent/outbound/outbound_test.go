@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"testing"
 	"time"
 )
@@ -69,4 +70,47 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%q is %s", text, got)
 		}
 	}
+}
+
+// FuzzPublic compares with the ranges that machines and their neighbors use, in all forms that carry an IPv4 address.
+func FuzzPublic(f *testing.F) {
+	for _, a := range []string{"8.8.8.8", "127.0.0.1", "10.0.0.1", "169.254.169.254", "::ffff:127.0.0.1", "2002:7f00:1::", "64:ff9b::7f00:1", "fe80::1", "2606:4700::1111"} {
+		f.Add(netip.MustParseAddr(a).AsSlice())
+	}
+	f.Fuzz(func(t *testing.T, bytes []byte) {
+		a, ok := netip.AddrFromSlice(bytes)
+		if !ok || !IsPublic(a) {
+			return
+		}
+		if a.IsLoopback() || a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified() || a.Is4In6() && !IsPublic(a.Unmap()) {
+			t.Errorf("%s is public", a)
+		}
+		if a.Is4() { // in any other form it is the same address or none
+			b := a.As4()
+			for _, form := range [][]byte{
+				append([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, b[:]...), append([]byte{0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0}, b[:]...),
+				{0x20, 0x02, b[0], b[1], b[2], b[3], 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+			} {
+				if IsPublic(netip.AddrFrom16([16]byte(form))) {
+					t.Errorf("%s carries an address and is public", netip.AddrFrom16([16]byte(form)))
+				}
+			}
+		}
+	})
+}
+
+// FuzzCheck reads URLs of anybody as requests do: what is accepted has a host, and is requested by HTTP.
+func FuzzCheck(f *testing.F) {
+	for _, s := range []string{"http://example.com", "https://u:p@[::1]:80/", "file:///etc/passwd", "http:///x", "//x", "gopher://x", "HTTP://x", "http://:80", "http://:", "http://\x00"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		u, err := url.Parse(text)
+		if err != nil || CheckScheme(u) != nil {
+			return
+		}
+		if r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u.String(), http.NoBody); err == nil && (r.URL.Hostname() == "" || r.URL.Scheme != "http" && r.URL.Scheme != "https") {
+			t.Errorf("%q is requested from %q by %s", text, r.URL.Host, r.URL.Scheme)
+		}
+	})
 }

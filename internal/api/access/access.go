@@ -4,20 +4,27 @@ package access
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
+	"sync"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// Config has what the operations need. All fields but Pin are required.
+// Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
 	Keys    store.KeyStore
+	Ring    *keyring.Ring // of Keys
 	Jobs    Jobs
-	Version string // of this build
-	Pin     string // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	Log     *slog.Logger
+	Version string         // of this build
+	Pin     string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	URL     string         // public URL of the server; "" takes that of each request
+	SignIn  *oidc.Provider // signs users in; nil for none
 }
 
 // Jobs reads jobs.
@@ -29,14 +36,15 @@ type Jobs interface {
 // Access authenticates requests. It is safe for concurrent use.
 type Access struct {
 	Config
-	ring        *keyring.Ring
 	crossOrigin *http.CrossOriginProtection // for requests with the session cookie
+	changing    sync.Mutex                  // held while a key is rotated or revoked, so that neither undoes the other
 }
 
 // Register registers the operations.
 func Register(rr *rest.Router, cfg Config) *Access {
-	a := &Access{Config: cfg, ring: keyring.New(cfg.Keys), crossOrigin: http.NewCrossOriginProtection()}
+	a := &Access{Config: cfg, crossOrigin: http.NewCrossOriginProtection()}
 	a.sessionRoutes(rr)
+	a.signInRoutes(rr)
 	a.keyRoutes(rr)
 	a.shareRoutes(rr)
 	return a

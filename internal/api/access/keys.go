@@ -28,7 +28,7 @@ func (a *Access) keyRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "revoke-key", Method: http.MethodDelete, Path: rest.Path("/keys/{key}"), Tag: "keys",
 		Summary: "Revoke an API key", Verb: auth.ManageKeys}, a.revokeKey)
 	rest.Handle(rr, rest.Route{ID: "rotate-key", Method: http.MethodPost, Path: rest.Path("/keys/{key}/rotate"), Tag: "keys",
-		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once", Verb: auth.ManageKeys}, a.rotateKey)
+		Summary: "Give an API key a new secret, which is returned only once; the old one ends at once or after an overlap", Verb: auth.ManageKeys}, a.rotateKey)
 	rest.Handle(rr, rest.Route{ID: "whoami", Method: http.MethodGet, Path: rest.Path("/whoami"), Tag: "keys", Shared: true,
 		Summary: "Show the caller's key and permissions, and the server's version"}, a.whoami)
 	rest.Handle(rr, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
@@ -63,11 +63,15 @@ func (a *Access) makeKey(ctx context.Context, k *store.Key) (string, error) {
 	if err := checkName(k.Name); err != nil {
 		return "", err
 	}
+	k.ID = newID()
+	secret := newSecret(k)
+	return secret, a.Keys.PutKeys(ctx, *k)
+}
+
+func newID() string {
 	var id [5]byte
 	_, _ = rand.Read(id[:]) // never fails
-	k.ID = auth.NewID(id)
-	secret := newSecret(k)
-	return secret, a.Keys.PutKey(ctx, *k)
+	return auth.NewID(id)
 }
 
 // newSecret returns a new secret for a key and stores its hash in it.
@@ -75,7 +79,7 @@ func newSecret(k *store.Key) string {
 	var random [auth.RandomBytes]byte
 	_, _ = rand.Read(random[:]) // never fails
 	secret := auth.NewToken(auth.Role(k.Role), random)
-	k.Hash = auth.Hash(secret)
+	k.Hash, k.Prefix = auth.Hash(secret), auth.Prefix(secret)
 	return secret
 }
 
@@ -89,7 +93,14 @@ func checkName(name string) error {
 }
 
 func keyResponse(k store.Key) wire.Key {
-	return wire.Key{ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt}
+	resp := wire.Key{
+		ID: k.ID, Name: k.Name, Role: k.Role, Project: k.Project, Job: k.Job, Worker: k.Worker, Prefix: k.Prefix,
+		CreatedAt: k.CreatedAt, ExpiresAt: k.ExpiresAt, LastUsedAt: k.LastUsedAt, LastUsedFrom: k.LastUsedFrom,
+	}
+	if k.Rotated {
+		resp.RotatedTo = k.Parent
+	}
+	return resp
 }
 
 func (a *Access) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire.Keys], error) {
@@ -100,6 +111,7 @@ func (a *Access) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire
 	list := make([]wire.Key, 0, len(keys))
 	for i := range keys {
 		if mayManage(ctx, &keys[i]) {
+			keys[i].LastUsedAt, keys[i].LastUsedFrom = a.Ring.LastUse(&keys[i])
 			list = append(list, keyResponse(keys[i]))
 		}
 	}
@@ -114,11 +126,13 @@ func (a *Access) revokeKey(ctx context.Context, in *keyPath) (*struct{}, error) 
 	if in.Key == caller.FromContext(ctx).KeyID {
 		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s: revoke it with another key", in.Key)
 	}
-	key, err := a.managedKey(ctx, in.Key)
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	key, _, err := a.managedKey(ctx, in.Key)
 	if err != nil {
 		return nil, err
 	}
-	return nil, a.ring.Revoke(ctx, key)
+	return nil, a.Ring.Revoke(ctx, key)
 }
 
 // mayManage reports whether the caller may manage a key: one of the caller's project, if it has one.
@@ -126,34 +140,84 @@ func mayManage(ctx context.Context, k *store.Key) bool {
 	return auth.Can(caller.FromContext(ctx), auth.ManageKeys, auth.Object{Project: cmp.Or(k.Project, auth.AllProjects)}) == nil
 }
 
-// managedKey returns a key that the caller may manage. There are no others: it returns NotFound.
-func (a *Access) managedKey(ctx context.Context, id string) (store.Key, error) {
+// managedKey returns a key that the caller may manage, and its old secrets. There are no others: it returns NotFound.
+func (a *Access) managedKey(ctx context.Context, id string) (key store.Key, rotated []store.Key, err error) {
 	keys, err := a.Keys.ListKeys(ctx)
 	if err != nil {
-		return store.Key{}, err
+		return store.Key{}, nil, err
 	}
 	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id })
 	if i < 0 || !mayManage(ctx, &keys[i]) {
-		return store.Key{}, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", id)
+		return store.Key{}, nil, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", id)
 	}
-	return keys[i], nil
+	key = keys[i]
+	return key, slices.DeleteFunc(keys, func(k store.Key) bool { return !k.Rotated || k.Parent != id }), nil
 }
 
-func (a *Access) rotateKey(ctx context.Context, in *keyPath) (*rest.Response[wire.MadeKey], error) {
-	key, err := a.managedKey(ctx, in.Key)
+// maxOverlap is the longest time that an old secret works beside the new one.
+const maxOverlap = muster.Duration(30 * 24 * time.Hour)
+
+type rotateInput struct {
+	Key  string `path:"key" maxLength:"64" doc:"id of a key"`
+	Body *wire.RotateKey
+}
+
+func (a *Access) rotateKey(ctx context.Context, in *rotateInput) (*rest.Response[wire.MadeKey], error) {
+	var body wire.RotateKey
+	if in.Body != nil {
+		body = *in.Body
+	}
+	now := muster.NewTime(time.Now())
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	key, earlier, err := a.managedKey(ctx, in.Key)
 	switch {
 	case err != nil:
 		return nil, err
+	case body.Overlap > maxOverlap:
+		return nil, muster.Errorf(muster.Invalid, "an old secret cannot work for another %s: the maximum is 30d", body.Overlap)
+	case key.Rotated:
+		return nil, muster.Errorf(muster.Conflict, "the key %s is an old secret of the key %s: rotate that one, or revoke this one", key.ID, key.Parent)
+	case key.ExpiresAt != 0 && key.ExpiresAt <= now && body.TTL == 0:
+		return nil, muster.Errorf(muster.Conflict, "the key %s expired at %s: give it a new lifetime with --ttl, or create another key", key.ID, key.ExpiresAt)
+	case body.Overlap == 0 && key.ID == caller.FromContext(ctx).KeyID:
+		return nil, muster.Errorf(muster.Conflict, "this request uses the key %s, and would end before it returns the new secret: rotate it with an overlap such as 1m, or with another key", key.ID)
 	case key.Worker != "":
 		return nil, muster.Errorf(muster.Conflict, "the key %s is of worker %s, which would lose its connection: drain and remove the worker, and join it again", key.ID, key.Worker)
+	case key.Subject != "":
+		return nil, muster.Errorf(muster.Conflict, "the key %s is of a sign-in of %s: revoke it, and sign in again", key.ID, key.Name)
 	case key.Job != 0:
 		return nil, muster.Errorf(muster.Conflict, "the key %s is a link to job %s: revoke it and share the job again", key.ID, key.Job)
 	}
+	// Old secrets end with the overlap or before: no rotation makes one valid for longer.
+	end := now.Add(body.Overlap)
+	var rotated *store.Key
+	if body.Overlap > 0 && (key.ExpiresAt == 0 || key.ExpiresAt > now) {
+		old := key
+		old.ID, old.Parent, old.Rotated = newID(), key.ID, true
+		old.ExpiresAt = earliest(key.ExpiresAt, end)
+		rotated = &old
+	}
+	for i := range earlier {
+		earlier[i].ExpiresAt = earliest(earlier[i].ExpiresAt, end)
+	}
 	secret := newSecret(&key)
-	if err := a.ring.Replace(ctx, key); err != nil {
+	key.LastUsedAt, key.LastUsedFrom = 0, ""
+	if body.TTL > 0 {
+		key.ExpiresAt = now.Add(body.TTL)
+	}
+	if err := a.Ring.Rotate(ctx, key, rotated, earlier); err != nil {
 		return nil, err
 	}
 	return rest.Respond(wire.MadeKey{Key: keyResponse(key), Secret: auth.WithPin(secret, a.Pin)}), nil
+}
+
+// earliest returns the earlier of two times, of which the first may be 0 for never.
+func earliest(expiry, t muster.Time) muster.Time {
+	if expiry == 0 {
+		return t
+	}
+	return min(expiry, t)
 }
 
 // RevokeWorker revokes the keys of a worker.
@@ -171,7 +235,7 @@ func (a *Access) revokeKeys(ctx context.Context, match func(*store.Key) bool) er
 		if !match(&keys[i]) {
 			continue
 		}
-		if err := a.ring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
+		if err := a.Ring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -20,7 +21,7 @@ func (a *Access) sessionRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "create-session", Method: http.MethodPost, Path: PathSession, Tag: "session", Public: true,
 		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, a.createSession)
 	rest.Handle(rr, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: PathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
-		Summary: "Sign out a browser: remove the cookie"}, a.deleteSession)
+		Summary: "Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider"}, a.deleteSession)
 }
 
 // Identify authenticates a request by its Authorization header or, if it has none and cookies are allowed, by the cookie of a browser session. With a
@@ -34,7 +35,16 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 			}
 		}
 	}
-	return a.ring.Authenticate(r.Context(), token)
+	return a.Ring.Authenticate(r.Context(), token, addressOf(r))
+}
+
+// addressOf returns the address of a client, "" if it is not known.
+func addressOf(r *http.Request) string {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	return at.Addr().Unmap().String()
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -58,11 +68,16 @@ func cookieToken(r *http.Request) string {
 	return string(token)
 }
 
+// overTLS reports whether a browser sent a request over TLS, maybe to a proxy.
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+}
+
 // sessionCookie returns the cookie for a token; "" removes the cookie. The value is encoded because tokens of users may have characters that cookies may not.
 func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cookie {
 	c := http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
 		Name: wire.CookieSession, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
 	}
 	switch {
 	case token == "":
@@ -85,7 +100,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	p, _, err := a.ring.Authenticate(ctx, in.Body.Token)
+	p, _, err := a.Ring.Authenticate(ctx, in.Body.Token, addressOf(r))
 	if err != nil {
 		return nil, err
 	}
@@ -101,5 +116,5 @@ func (a *Access) deleteSession(ctx context.Context, _ *struct{}) (*deleteSession
 	if err := a.checkOrigin(r); err != nil {
 		return nil, err
 	}
-	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, nil
+	return &deleteSessionOutput{SetCookie: sessionCookie(r, "", 0)}, a.endSignIn(ctx, cookieToken(r))
 }

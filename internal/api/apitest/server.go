@@ -29,6 +29,7 @@ import (
 	"github.com/muster-dev/muster/internal/execrelay"
 	"github.com/muster-dev/muster/internal/history"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/secrets"
@@ -60,6 +61,7 @@ type Server struct {
 	requests   requestLog
 	middleware func(http.Handler) http.Handler
 	stop       func()
+	signIn     *oidc.Provider // nil for none
 }
 
 // BlobsDir returns the folder of the files of blobs.
@@ -83,6 +85,18 @@ func Start(tb testing.TB, middleware func(http.Handler) http.Handler) *Server {
 	return s
 }
 
+// PublicURL is the public URL of servers with sign-in.
+const PublicURL = "http://localhost:8700"
+
+// StartWithSignIn is Start with an OpenID Connect provider.
+func StartWithSignIn(tb testing.TB, provider *oidc.Provider) *Server {
+	tb.Helper()
+	s := &Server{dir: tb.TempDir(), URL: "http://127.0.0.1:0", signIn: provider}
+	s.Start(tb)
+	tb.Cleanup(s.Stop)
+	return s
+}
+
 // Start starts the stopped server.
 func (s *Server) Start(tb testing.TB) {
 	tb.Helper()
@@ -94,7 +108,7 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	s.Blobs, err = blob.OpenDir(filepath.Join(s.dir, "blobs"))
 	must(tb, err)
-	must(tb, s.Store.PutKey(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
+	must(tb, s.Store.PutKeys(ctx, store.Key{ID: "root", Name: "root", Role: string(auth.Admin), Hash: auth.Hash(AdminToken)}))
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
 	events := eventbus.New("epoch" + string(rune('0'+s.epoch)))
@@ -120,14 +134,18 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
 	s.Exec = execrelay.New(s.Engine, log)
-	handler := api.New(api.Config{
+	cfg := api.Config{
 		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
 		Webhooks: webhooks, Secrets: s.Secrets, Notifications: s.Store, Retention: sweep, // which deletes no files here
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
-	})
+	}
+	if s.signIn != nil {
+		cfg.URL, cfg.SignIn = PublicURL, s.signIn
+	}
+	handler := api.New(cfg)
 	if s.middleware != nil {
 		handler = s.middleware(handler)
 	}
@@ -173,7 +191,7 @@ func (s *Server) ClientWith(tb testing.TB, token string) *client.Client {
 func (s *Server) CreateKey(tb testing.TB, role auth.Role, project string, worker muster.WorkerID) string {
 	tb.Helper()
 	token := "token-of-" + string(role) + "-" + project + string(worker)
-	must(tb, s.Store.PutKey(tb.Context(), store.Key{
+	must(tb, s.Store.PutKeys(tb.Context(), store.Key{
 		ID: token, Name: token, Role: string(role), Project: project, Worker: worker, Hash: auth.Hash(token),
 	}))
 	return token

@@ -13,30 +13,41 @@ import (
 // ActiveKey is a key in use, from its first request until it is revoked or expires. Every
 // request and worker session of the key is bound to it.
 type ActiveKey struct {
-	ctx         context.Context //nolint:containedctx // it ends with the key
-	cancel      context.CancelCauseFunc
+	ctx    context.Context //nolint:containedctx // it ends with the key
+	cancel context.CancelCauseFunc
+
+	// The Ring's mutex guards these.
+	key         store.Key
 	expiryTimer *time.Timer // nil for a key that does not expire
-	parent      string      // id of the key that created it, or ""
+	storedAt    int64       // the usedAt that is in the store
+
+	usedAt   atomic.Int64 // a muster.Time
+	usedFrom atomic.Pointer[string]
 
 	requests, streams, searches, charts, explanations atomic.Int64 // currently running; see Limits
 }
 
-// newActiveKey returns the ActiveKey of a key that has not expired.
-func newActiveKey(key store.Key, onExpiry func()) *ActiveKey {
-	k := &ActiveKey{parent: key.Parent}
+func newActiveKey() *ActiveKey {
+	k := &ActiveKey{}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	if key.ExpiresAt != 0 {
-		k.expiryTimer = time.AfterFunc(time.Until(key.ExpiresAt.Std()), onExpiry)
-	}
+	k.usedFrom.Store(new(string))
 	return k
 }
 
-// end ends all requests and sessions of the key.
-func (k *ActiveKey) end(cause error) {
+// use records a use from an address.
+func (k *ActiveKey) use(from string) {
+	k.usedAt.Store(int64(muster.NewTime(time.Now())))
+	if *k.usedFrom.Load() != from {
+		changed := from // so that only a change allocates
+		k.usedFrom.Store(&changed)
+	}
+}
+
+func (k *ActiveKey) stopTimer() {
 	if k.expiryTimer != nil {
 		k.expiryTimer.Stop()
+		k.expiryTimer = nil
 	}
-	k.cancel(cause)
 }
 
 // Bind returns a context that also ends with the key, with the reason as its cause. The
@@ -45,6 +56,7 @@ func (k *ActiveKey) Bind(ctx context.Context) (bound context.Context, release fu
 	bound, cancel := context.WithCancelCause(ctx)
 	unbind := context.AfterFunc(k.ctx, func() { cancel(context.Cause(k.ctx)) })
 	return bound, func() {
+		k.usedAt.Store(int64(muster.NewTime(time.Now())))
 		unbind()
 		cancel(nil)
 	}
@@ -79,5 +91,8 @@ func revokedError(key store.Key) error {
 var errParentRevoked = muster.Errorf(muster.Unauthenticated, "this link has expired: the API key that created it was revoked")
 
 func expiredError(key store.Key) error {
+	if key.Rotated {
+		return muster.Errorf(muster.Unauthenticated, "the API key %q has a new secret, and its old one ended at %s", key.Name, key.ExpiresAt)
+	}
 	return muster.Errorf(muster.Unauthenticated, "the API key %q expired at %s: get a new one", key.Name, key.ExpiresAt)
 }

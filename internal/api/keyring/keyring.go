@@ -1,9 +1,10 @@
-// Package keyring authenticates API keys, ends what a key opened when it is revoked or expires, and limits the number of
-// concurrent requests and streams per key.
+// Package keyring authenticates API keys, ends what a key opened when it is revoked or expires, records when keys were used, and
+// limits the number of concurrent requests and streams per key.
 package keyring
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -22,11 +23,12 @@ const (
 // Ring finds keys by their tokens. It is safe for concurrent use.
 type Ring struct {
 	keys store.KeyStore
+	log  *slog.Logger
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: a key that was read before one is not cached after it
 	cache  map[string]cachedKey
-	active map[string]*ActiveKey // keys in use, by id
+	active map[string]*ActiveKey // keys in use, by id; the keys of these values are guarded by mu
 }
 
 type cachedKey struct {
@@ -35,12 +37,12 @@ type cachedKey struct {
 }
 
 // New returns a Ring for the keys of a store.
-func New(keys store.KeyStore) *Ring {
-	return &Ring{keys: keys, cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
+func New(keys store.KeyStore, log *slog.Logger) *Ring {
+	return &Ring{keys: keys, log: log, cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
 }
 
-// Authenticate returns the owner of a token and its active key, or an Unauthenticated error.
-func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, *ActiveKey, error) {
+// Authenticate returns the owner of a token and its active key, or an Unauthenticated error. It records the use from an address.
+func (r *Ring) Authenticate(ctx context.Context, token, from string) (auth.Principal, *ActiveKey, error) {
 	if token == "" {
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
 			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
@@ -52,7 +54,12 @@ func (r *Ring) Authenticate(ctx context.Context, token string) (auth.Principal, 
 	if err != nil {
 		return auth.Principal{}, nil, err
 	}
-	return auth.Principal{KeyID: key.ID, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
+	active.use(from)
+	id := key.ID
+	if key.Rotated {
+		id = key.Parent
+	}
+	return auth.Principal{KeyID: id, Name: key.Name, Role: auth.Role(key.Role), Project: key.Project, Job: key.Job, Worker: key.Worker, Expires: key.ExpiresAt}, active, nil
 }
 
 // find returns a key that has not expired, and its ActiveKey. If a key is revoked meanwhile, it looks the key
@@ -91,10 +98,34 @@ func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
 	}
 	active := r.active[key.ID]
 	if active == nil {
-		active = newActiveKey(key, func() { r.deactivate(key.ID, expiredError(key)) })
-		r.active[key.ID] = active
+		active = newActiveKey()
+		r.assign(active, key)
 	}
 	return key, active, nil
+}
+
+// assign makes active that of a key, with which it expires. The caller holds mu.
+func (r *Ring) assign(active *ActiveKey, key store.Key) {
+	active.stopTimer()
+	active.key = key
+	r.active[key.ID] = active
+	if key.ExpiresAt != 0 {
+		active.expiryTimer = time.AfterFunc(time.Until(key.ExpiresAt.Std()), func() { r.expire(active) })
+	}
+}
+
+// expire ends an ActiveKey whose key has expired, and has no new expiry.
+func (r *Ring) expire(active *ActiveKey) {
+	r.mu.Lock()
+	key := active.key
+	expired := key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt
+	if expired && r.active[key.ID] == active {
+		delete(r.active, key.ID)
+	}
+	r.mu.Unlock()
+	if expired {
+		active.cancel(expiredError(key))
+	}
 }
 
 // deactivate ends the ActiveKey with an id, if there is one.
@@ -102,20 +133,39 @@ func (r *Ring) deactivate(id string, cause error) {
 	r.mu.Lock()
 	active := r.active[id]
 	delete(r.active, id)
+	if active != nil {
+		active.stopTimer()
+	}
 	r.mu.Unlock()
 	if active != nil {
-		active.end(cause)
+		active.cancel(cause)
 	}
 }
 
-// Replace stores a key that replaces the one with its id, and ends what that one opened. The links that it created stay.
-func (r *Ring) Replace(ctx context.Context, key store.Key) error {
-	err := r.keys.PutKey(ctx, key)
+// Rotate stores a key with a new secret. What its old secret opened ends at once or, with rotated, continues under that key, which has
+// the old secret. Earlier ones have new expiries. The links that the key created stay.
+func (r *Ring) Rotate(ctx context.Context, key store.Key, rotated *store.Key, earlier []store.Key) error {
+	keys := append([]store.Key{key}, earlier...) // first, so that the old secret is free
+	if rotated != nil {
+		keys = append(keys, *rotated)
+	}
+	err := r.keys.PutKeys(ctx, keys...)
 	r.mu.Lock()
 	r.epoch++
 	clear(r.cache)
-	r.mu.Unlock()
 	if err == nil {
+		for i := range earlier {
+			if active := r.active[earlier[i].ID]; active != nil {
+				r.assign(active, earlier[i])
+			}
+		}
+		if active := r.active[key.ID]; active != nil && rotated != nil {
+			delete(r.active, key.ID)
+			r.assign(active, *rotated)
+		}
+	}
+	r.mu.Unlock()
+	if err == nil && rotated == nil {
 		r.deactivate(key.ID, muster.Errorf(muster.Unauthenticated, "the API key %q has a new secret", key.Name))
 	}
 	return err
@@ -130,21 +180,90 @@ func (r *Ring) Revoke(ctx context.Context, key store.Key) error {
 	r.mu.Unlock()
 	if err == nil || muster.CodeOf(err) == muster.NotFound {
 		r.deactivate(key.ID, revokedError(key))
-		for _, id := range r.children(key.ID) {
-			r.deactivate(id, errParentRevoked)
+		for _, child := range r.children(key.ID) {
+			var cause error = errParentRevoked
+			if child.Rotated {
+				cause = revokedError(key)
+			}
+			r.deactivate(child.ID, cause)
 		}
 	}
 	return err
 }
 
-// children lists the keys in use that a key created.
-func (r *Ring) children(id string) (ids []string) {
+// children lists the keys in use that a key created, and its old secrets.
+func (r *Ring) children(id string) (keys []store.Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for child, active := range r.active {
-		if active.parent == id {
-			ids = append(ids, child)
+	for _, active := range r.active {
+		if active.key.Parent == id {
+			keys = append(keys, active.key)
 		}
 	}
-	return ids
+	return keys
+}
+
+// usesInterval is how often uses are stored: a server that crashes forgets those of this time.
+const usesInterval = time.Minute
+
+// Run stores from time to time which keys were used, and at the end of ctx, too.
+func (r *Ring) Run(ctx context.Context) error {
+	ticker := time.NewTicker(usesInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			r.storeUses(ctx, false)
+		case <-ctx.Done():
+			r.storeUses(context.WithoutCancel(ctx), true)
+			return nil
+		}
+	}
+}
+
+// usesPerWrite is how many uses one transaction stores, so that it does not hold up others.
+const usesPerWrite = 500
+
+// storeUses stores the uses that are not stored yet, and now for keys with running requests if the server ends.
+func (r *Ring) storeUses(ctx context.Context, end bool) {
+	var changed []*ActiveKey
+	var uses []store.KeyUse
+	r.mu.Lock()
+	for _, active := range r.active {
+		if end && active.requests.Load() > 0 {
+			active.usedAt.Store(int64(muster.NewTime(time.Now())))
+		}
+		if at := active.usedAt.Load(); at > active.storedAt {
+			changed = append(changed, active)
+			uses = append(uses, store.KeyUse{Hash: active.key.Hash, At: muster.Time(at), From: *active.usedFrom.Load()})
+		}
+	}
+	r.mu.Unlock()
+	for i := 0; i < len(uses); i += usesPerWrite {
+		part := uses[i:min(i+usesPerWrite, len(uses))]
+		if err := r.keys.TouchKeys(ctx, part); err != nil {
+			r.log.WarnContext(ctx, "cannot store when API keys were used", slog.Any("error", err))
+			return
+		}
+		r.mu.Lock()
+		for j := range part {
+			changed[i+j].storedAt = int64(part[j].At)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// LastUse returns when a key was last used, which is now while it has running requests, and from which address.
+func (r *Ring) LastUse(key *store.Key) (at muster.Time, from string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	active := r.active[key.ID]
+	if active == nil {
+		return key.LastUsedAt, key.LastUsedFrom
+	}
+	at = muster.Time(active.usedAt.Load())
+	if active.requests.Load() > 0 {
+		at = muster.NewTime(time.Now())
+	}
+	return at, *active.usedFrom.Load()
 }

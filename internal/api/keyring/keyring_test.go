@@ -2,6 +2,7 @@ package keyring
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,10 +36,10 @@ func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 // A key that was read before its revocation is neither accepted nor cached after it.
 func TestRevocationDuringLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
-	k := New(slow)
+	k := New(slow, slog.New(slog.DiscardHandler))
 	var lookup sync.WaitGroup
 	lookup.Go(func() {
-		if _, _, err := k.Authenticate(t.Context(), "token"); muster.CodeOf(err) != muster.Unauthenticated {
+		if _, _, err := k.Authenticate(t.Context(), "token", ""); muster.CodeOf(err) != muster.Unauthenticated {
 			t.Errorf("the first lookup: %v", err)
 		}
 	})
@@ -72,8 +73,8 @@ func TestGrantsExpireWithTheirKeys(t *testing.T) {
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
-			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}})
-			_, g, err := k.Authenticate(t.Context(), "token")
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, slog.New(slog.DiscardHandler))
+			_, g, err := k.Authenticate(t.Context(), "token", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,4 +93,99 @@ func TestGrantsExpireWithTheirKeys(t *testing.T) {
 			release()
 		}
 	})
+}
+
+// useStore is a store of one key, which records the uses that are stored.
+type useStore struct {
+	oneKey
+
+	stored chan []store.KeyUse
+	full   atomic.Bool
+}
+
+func (s *useStore) TouchKeys(_ context.Context, uses []store.KeyUse) error {
+	if s.full.Load() {
+		return muster.Errorf(muster.StorageFull, "the disk is full")
+	}
+	s.stored <- uses
+	return nil
+}
+
+// Uses are stored once a minute and at the end: no request waits for it, and a failure is made good later.
+func TestUsesAreStoredOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &useStore{oneKey: oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), Hash: "h"}}, stored: make(chan []store.KeyUse, 9)}
+		r := New(s, slog.New(slog.DiscardHandler))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { _ = r.Run(ctx) })
+		begin := time.Now()
+		at := func(d time.Duration) muster.Time { return muster.NewTime(begin.Add(d)) }
+		request := func(from string) *ActiveKey {
+			t.Helper()
+			_, k, err := r.Authenticate(t.Context(), "token", from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return k
+		}
+		want := func(what string, uses ...store.KeyUse) {
+			t.Helper()
+			for _, u := range uses {
+				select {
+				case got := <-s.stored:
+					if len(got) != 1 || got[0] != u {
+						t.Errorf("%s: stored %+v, want %+v", what, got, u)
+					}
+				default:
+					t.Errorf("%s: nothing is stored", what)
+				}
+			}
+			if n := len(s.stored); n != 0 {
+				t.Errorf("%s: stored %d times more", what, n)
+			}
+		}
+		for range 1_000 {
+			request("10.0.0.1")
+		}
+		time.Sleep(30 * time.Second)
+		request("10.0.0.2")
+		want("within a minute")
+		if last, from := r.LastUse(&store.Key{ID: "k1"}); last != at(30*time.Second) || from != "10.0.0.2" {
+			t.Errorf("the last use is %s from %s", last, from)
+		}
+		time.Sleep(30*time.Second + 1)
+		want("after a minute", store.KeyUse{Hash: "h", At: at(30 * time.Second), From: "10.0.0.2"})
+		time.Sleep(10 * time.Minute)
+		want("without uses")
+
+		s.full.Store(true)
+		request("10.0.0.3")
+		time.Sleep(time.Minute)
+		s.full.Store(false)
+		time.Sleep(time.Minute)
+		want("after a failure", store.KeyUse{Hash: "h", At: at(11 * time.Minute), From: "10.0.0.3"})
+
+		k := request("10.0.0.4") // a stream, which is used until it ends
+		_, release := k.Bind(t.Context())
+		time.Sleep(time.Minute)
+		want("of a stream that began", store.KeyUse{Hash: "h", At: at(13 * time.Minute), From: "10.0.0.4"})
+		time.Sleep(5 * time.Minute)
+		want("of a stream that lasts")
+		release()
+		stop()
+		running.Wait()
+		want("at the end", store.KeyUse{Hash: "h", At: at(19 * time.Minute), From: "10.0.0.4"})
+	})
+}
+
+// BenchmarkAuthenticate measures what each request costs with a key that is in use.
+func BenchmarkAuthenticate(b *testing.B) {
+	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, slog.New(slog.DiscardHandler))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := r.Authenticate(b.Context(), "mst_viewer_abcdefghabcdefghabcdefghabcdefgh", "10.0.0.1"); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -133,8 +133,19 @@ type Key struct {
 	Project   string          `json:"project,omitempty" doc:"the only project that it can access; absent means all"`
 	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it can read; absent means all"`
 	Worker    muster.WorkerID `json:"worker,omitempty" doc:"the worker whose key it is"`
+	Prefix    string          `json:"prefix,omitempty" doc:"how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions" example:"mst_viewer_l3me"`
+	RotatedTo string          `json:"rotated_to,omitempty" doc:"the key whose old secret this is; it works like that key until it expires"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`
+
+	LastUsedAt   muster.Time `json:"last_used_at,omitzero" doc:"when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early"`
+	LastUsedFrom string      `json:"last_used_from,omitempty" doc:"address of the client, or of the proxy before the server"`
+}
+
+// RotateKey asks for a new secret of a key.
+type RotateKey struct {
+	Overlap muster.Duration `json:"overlap,omitempty" doc:"how long old secrets still work: at most 30d; absent or 0 means that they end at once"`
+	TTL     muster.Duration `json:"ttl,omitempty" doc:"new validity of the key; absent or 0 means that its expiry stays"`
 }
 
 // Keys are all API keys.
@@ -313,6 +324,34 @@ const CookieSession = "muster_session"
 // Session asks for a browser session.
 type Session struct {
 	Token string `json:"token" minLength:"1" maxLength:"256" doc:"an API key"`
+}
+
+// SignIn describes how users sign in other than with an API key.
+type SignIn struct {
+	Provider string `json:"provider,omitempty" doc:"name of the OpenID Connect provider; absent if there is none" example:"accounts.example.com"`
+	Device   bool   `json:"device" doc:"whether programs without a browser can sign users in by a code that these enter elsewhere"`
+}
+
+// DeviceSignIn is a sign-in that the user completes in any browser.
+type DeviceSignIn struct {
+	Device    string          `json:"device" doc:"names the sign-in; keep it secret"`
+	UserCode  string          `json:"user_code" doc:"what the user enters at url" example:"BDWP-HQPK"`
+	URL       string          `json:"url" example:"https://accounts.example.com/device"`
+	FullURL   string          `json:"full_url,omitempty" doc:"url with the code"`
+	Interval  muster.Duration `json:"interval" doc:"pause between two questions whether the user has signed in"`
+	ExpiresAt muster.Time     `json:"expires_at"`
+}
+
+// DeviceHandle names a sign-in with a code.
+type DeviceHandle struct {
+	Device string `json:"device" minLength:"1" maxLength:"16384"`
+}
+
+// DeviceResult is the key of a user who has signed in.
+type DeviceResult struct {
+	Pending bool   `json:"pending" doc:"the user has not signed in yet: ask again after the interval"`
+	Key     *Key   `json:"key,omitempty"`
+	Secret  string `json:"secret,omitempty" doc:"bearer token; it is not returned again"`
 }
 
 // NewShare asks for a link to a job.

@@ -151,7 +151,7 @@ func MaskArgs() []string {
 }
 
 // secretFlags are the options whose values are tokens.
-var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token"} //nolint:gochecknoglobals // a constant
+var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token", "oidc-client-secret"} //nolint:gochecknoglobals // a constant
 
 // secretValues returns the tokens in args, also those among the arguments of a task's command.
 func secretValues(args []string) []string {

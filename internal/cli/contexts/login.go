@@ -25,21 +25,23 @@ import (
 )
 
 type loginConfig struct {
-	name  string
-	token app.Secret
-	cert  string // files of the client's certificate
-	key   string
+	name   string
+	token  app.Secret
+	signIn bool
+	cert   string // files of the client's certificate
+	key    string
 }
 
 func loginCommand(a *app.App) *cli.Command {
 	c := &loginConfig{}
 	return a.NewCommand(app.Command{
 		Name: "login", Usage: "Save a server and an API key for later commands", Args: "URL", Complete: app.Completer(remote.CompleteContexts).Once(), Category: app.CategorySetup,
-		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. A URL without scheme and port is http://URL:8700, or " +
+		Description: "Asks for the API key at a terminal, checks it, and makes the server the current context. If the server has an OpenID Connect provider, it shows a code with which you sign in in any browser instead. A URL without scheme and port is http://URL:8700, or " +
 			"https://URL:8700 if the key ends in the fingerprint of the server's certificate authority. At a terminal, the fingerprint of an unknown authority is shown and must be confirmed.",
 		Flags: slices.Concat([]cli.Flag{
 			app.Option{Name: "name", Usage: "Name of the context (default: the host, with the port unless it is 8700)"}.StringVar(&c.name),
-		}, app.Option{Name: "token", Usage: "API key (default: the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key"),
+			app.Option{Name: "sign-in", Usage: "Sign in with the server's OpenID Connect provider, also without a terminal"}.BoolVar(&c.signIn),
+		}, app.Option{Name: "token", Usage: "API key (default: that of a sign-in, or the one typed at the terminal)"}.WithEnv().SecretVars(&c.token, "API key"),
 			remote.ClientCertFlags(&c.cert, &c.key, "")),
 		Examples: []app.HelpRow{
 			{Name: "muster login lab", Usage: "Ask for an API key of http://lab:8700"},
@@ -70,13 +72,21 @@ func (c *loginConfig) run(ctx context.Context, a *app.App, args []string) error 
 	if err != nil {
 		return err
 	}
-	given, err := c.readToken(ctx, a)
-	if err != nil {
+	given, err := c.token.Read()
+	switch {
+	case err != nil:
 		return err
+	case given != "" && c.signIn:
+		return muster.Errorf(muster.Invalid, "--sign-in and an API key exclude each other: omit one of them")
 	}
 	target := remote.Server{URL: old.URL, Name: c.name, CA: old.CA, TLSServerName: old.TLSServerName}
 	if target.ClientCert, target.ClientKey, err = c.clientCert(&old); err != nil {
 		return err
+	}
+	if given == "" {
+		if given, err = c.obtainToken(ctx, a, &target); err != nil {
+			return err
+		}
 	}
 	target.SetToken(given, strings.Contains(args[0], "://"))
 	if err := auth.CheckToken(target.Token); err != nil {
@@ -155,16 +165,9 @@ func (c *loginConfig) confirm(ctx context.Context, a *app.App, target *remote.Se
 	return remote.NewClient(*target, "")
 }
 
-// readToken returns the API key of the options, or asks for it.
-func (c *loginConfig) readToken(ctx context.Context, a *app.App) (string, error) {
-	token, err := c.token.Read()
-	if err != nil || token != "" {
-		return token, err
-	}
-	if !a.Err.Interactive {
-		return "", muster.Errorf(muster.Invalid, "no API key: use --token-file FILE (- means standard input) or MUSTER_TOKEN")
-	}
-	token, err = term.ReadSecret(ctx, a.Err, "API key: ")
+// typedToken asks for the API key.
+func typedToken(ctx context.Context, a *app.App) (string, error) {
+	token, err := term.ReadSecret(ctx, a.Err, "API key: ")
 	if err == nil && token == "" {
 		return "", muster.Errorf(muster.Invalid, "no API key was typed")
 	}

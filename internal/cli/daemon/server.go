@@ -36,6 +36,7 @@ type serverConfig struct {
 	TelemetryOptions
 	retentionOptions
 	tlsOptions
+	signInOptions
 
 	listen          string
 	data            string
@@ -59,7 +60,7 @@ type serverConfig struct {
 
 // newServerConfig returns the defaults.
 func newServerConfig(listen string) serverConfig {
-	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), LogOptions: app.DefaultLogOptions(), retentionOptions: newRetentionOptions()}
+	return serverConfig{listen: listen, output: "text", heartbeat: muster.Duration(5 * time.Second), workerAddresses: privateNetworks(), LogOptions: app.DefaultLogOptions(), retentionOptions: newRetentionOptions(), signInOptions: newSignInOptions()}
 }
 
 func (c *serverConfig) flags() []cli.Flag {
@@ -86,7 +87,7 @@ func (c *serverConfig) flags() []cli.Flag {
 				&c.webhookNetworks, parseNetworks, formatNetworks),
 			app.Var(app.Option{Name: "dialect", Value: "system", Usage: "Serve workers and clients of another system, such as qubix or mloc=:8000,key=required,redis=redis://127.0.0.1; may be repeated"}.WithEnv(),
 				&c.dialects, c.parseDialects, formatDialects),
-		}, c.tlsOptions.flags(), c.retentionOptions.flags(), c.TelemetryFlags(), c.Flags())
+		}, c.tlsOptions.flags(), c.signInOptions.flags(), c.retentionOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 
 func (a *runner) serverCommand() *cli.Command {
@@ -118,10 +119,11 @@ func (a *runner) serverCommand() *cli.Command {
 
 // readSecrets reads the tokens and removes them from the environment of child processes.
 func (c *serverConfig) readSecrets() error {
-	var errs [3]error
+	var errs [4]error
 	c.secrets.admin, errs[0] = c.adminToken.ReadAndUnset()
 	c.secrets.join, errs[1] = c.joinToken.ReadAndUnset()
 	c.secrets.webhook, errs[2] = c.webhookSecret.ReadAndUnset()
+	errs[3] = c.readSecret()
 	return errors.Join(errs[:]...)
 }
 
@@ -143,12 +145,16 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	if err != nil {
 		return err
 	}
+	signIn, err := c.signInOptions.config()
+	if err != nil {
+		return err
+	}
 	if err := isolation.DisableDumpable(); err != nil {
 		log.Warn("processes of this user can read the server's memory", slog.Any("error", err))
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, SecretsKeyFile: c.secretsKey.file, SecretsKeyCommand: c.secretsKey.command, PlainSecrets: c.plainSecrets, URL: c.publicURL, AllowHosts: c.allowHosts, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, SecretsKeyFile: c.secretsKey.file, SecretsKeyCommand: c.secretsKey.command, PlainSecrets: c.plainSecrets, URL: c.publicURL, AllowHosts: c.allowHosts, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates, SignIn: signIn,
 	}, log)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func TestStuckConnectionIsReplaced(t *testing.T) {
 	if err := s.writeTx(t.Context(), func(c *conn) error { return breakTx(c) }); !errors.Is(err, boom) {
 		t.Fatalf("another change that fails: %v", err)
 	}
-	if err := s.PutKey(t.Context(), store.Key{ID: "k", Name: "k", Hash: strings.Repeat("a", 64), Role: "viewer", CreatedAt: 1}); err != nil {
+	if err := s.PutKeys(t.Context(), store.Key{ID: "k", Name: "k", Hash: strings.Repeat("a", 64), Role: "viewer", CreatedAt: 1}); err != nil {
 		t.Fatalf("a change after it: %v", err)
 	}
 	if keys, err := s.ListKeys(t.Context()); err != nil || len(keys) != 1 {

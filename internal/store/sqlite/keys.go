@@ -10,17 +10,29 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 )
 
-// PutKey implements store.KeyStore.
-func (s *Store) PutKey(ctx context.Context, k store.Key) error {
+// PutKeys implements store.KeyStore.
+func (s *Store) PutKeys(ctx context.Context, keys ...store.Key) error {
 	return s.writeTx(ctx, func(c *conn) error {
-		err := c.exec(putKey, func(p *params) { row{p: p}.key(&k) })
-		if errors.Is(err, sqlite3.CONSTRAINT_UNIQUE) {
-			return muster.Errorf(muster.Conflict, "the key %q has the same secret as another key: choose another secret", k.Name)
-		}
-		if errors.Is(err, sqlite3.CONSTRAINT_FOREIGNKEY) {
-			return muster.Errorf(muster.Unauthenticated, "the parent of the key %q was revoked", k.Name)
-		}
-		return err
+		return each(keys, func(k *store.Key) error {
+			err := c.exec(putKey, func(p *params) { row{p: p}.key(k) })
+			if errors.Is(err, sqlite3.CONSTRAINT_UNIQUE) {
+				return muster.Errorf(muster.Conflict, "the key %q has the same secret as another key: choose another secret", k.Name)
+			}
+			if errors.Is(err, sqlite3.CONSTRAINT_FOREIGNKEY) {
+				return muster.Errorf(muster.Unauthenticated, "the parent of the key %q was revoked", k.Name)
+			}
+			return err
+		})
+	})
+}
+
+// TouchKeys implements store.KeyStore.
+func (s *Store) TouchKeys(ctx context.Context, uses []store.KeyUse) error {
+	return s.writeTx(ctx, func(c *conn) error {
+		return each(uses, func(u *store.KeyUse) error {
+			return c.exec("UPDATE api_key SET last_used_at = ?2, last_used_from = ?3 WHERE hash = ?1 AND ifnull(last_used_at, 0) < ?2",
+				func(p *params) { p.text(u.Hash); p.time(u.At); p.nullText(u.From) })
+		})
 	})
 }
 
@@ -73,6 +85,11 @@ func (r row) key(k *store.Key) {
 	optNumber(r, &k.ExpiresAt)
 	optNumber(r, &k.Job)
 	optText(r, &k.Parent)
+	optText(r, &k.Prefix)
+	r.bool(&k.Rotated)
+	optNumber(r, &k.LastUsedAt)
+	optText(r, &k.LastUsedFrom)
+	optText(r, &k.Subject)
 }
 
 // KeyNames sets the values of a map from ids of API keys to the keys' names. Deleted keys keep their values.

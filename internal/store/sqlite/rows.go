@@ -25,7 +25,7 @@ const (
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects"
-	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent"
+	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject"
 )
 
 // upsert returns the statement that inserts a row or replaces all but its key, which is the first nkeys columns.

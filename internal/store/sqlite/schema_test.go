@@ -57,7 +57,7 @@ func TestOlderSchemaIsMigratedAndKeepsItsRows(t *testing.T) {
 		t.Fatalf("workers of the older file: %v, %v", workers, err)
 	}
 	key := store.Key{ID: "k", Name: "k", Hash: strings.Repeat("0", 64), Role: "admin", CreatedAt: 1}
-	if err := s.PutKey(t.Context(), key); err != nil {
+	if err := s.PutKeys(t.Context(), key); err != nil {
 		t.Fatalf("what the newer schema added: %v", err)
 	}
 }

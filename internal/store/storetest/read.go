@@ -85,16 +85,16 @@ func keys(t *testing.T, f *fixture) {
 	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	admin := store.Key{ID: "k1", Name: "admin", Hash: hash("a"), Role: "admin", CreatedAt: 1}
-	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Role: "worker", Project: "p", Job: 7, Worker: "w1", CreatedAt: 2, ExpiresAt: 3}
+	worker := store.Key{ID: "k2", Name: "w", Hash: hash("b"), Prefix: "mst_worker_abcd", Role: "worker", Project: "p", Job: 7, Worker: "w1", CreatedAt: 2, ExpiresAt: 3, LastUsedAt: 4, LastUsedFrom: "10.0.0.1"}
 	for _, k := range []store.Key{worker, admin} {
-		noError(t, f.PutKey(t.Context(), k))
+		noError(t, f.PutKeys(t.Context(), k))
 	}
 	twin := store.Key{ID: "k3", Name: "twin", Hash: hash("a"), Role: "viewer", CreatedAt: 4}
-	wantCode(t, "a key with the secret of another", f.PutKey(t.Context(), twin), muster.Conflict)
+	wantCode(t, "a key with the secret of another", f.PutKeys(t.Context(), twin), muster.Conflict)
 	f.reopen(t)
 	wantEqual(t, "key", worker, must(f.KeyByHash(t.Context(), hash("b")))(t))
 	worker.Hash = hash("c") // rotated
-	noError(t, f.PutKey(t.Context(), worker))
+	noError(t, f.PutKeys(t.Context(), worker))
 	_, err := f.KeyByHash(t.Context(), hash("b"))
 	wantCode(t, "the hash before the rotation", err, muster.NotFound)
 	wantEqual(t, "keys", []store.Key{admin, worker}, must(f.ListKeys(t.Context()))(t))
@@ -106,6 +106,31 @@ func keys(t *testing.T, f *fixture) {
 	wantCode(t, "a deleted key of a user", err, muster.NotFound)
 	wantCode(t, "deleting it again", f.DeleteKey(t.Context(), "k2"), muster.NotFound)
 	childKeys(t, f)
+	rotatedKeys(t, f)
+}
+
+// rotatedKeys checks that keys are stored together or not at all, and that the use of a secret is that of the key which has it.
+func rotatedKeys(t *testing.T, f *fixture) {
+	t.Helper()
+	hash := func(s string) string { return strings.Repeat(s, 64) }
+	key := store.Key{ID: "k6", Name: "ci", Hash: hash("6"), Role: "viewer", CreatedAt: 7}
+	noError(t, f.PutKeys(t.Context(), key))
+	old := store.Key{ID: "k7", Name: "ci", Hash: hash("6"), Role: "viewer", Parent: "k6", Rotated: true, CreatedAt: 7, ExpiresAt: 20}
+	renewed := key
+	renewed.Hash = hash("7")
+	wantCode(t, "an old secret that is still in use", f.PutKeys(t.Context(), old, renewed), muster.Conflict)
+	wantEqual(t, "keys", []store.Key{key}, must(f.ListKeys(t.Context()))(t))
+	noError(t, f.PutKeys(t.Context(), renewed, old))
+
+	noError(t, f.TouchKeys(t.Context(), []store.KeyUse{{Hash: hash("6"), At: 9, From: "::1"}, {Hash: hash("f"), At: 9, From: "::1"}}))
+	noError(t, f.TouchKeys(t.Context(), []store.KeyUse{{Hash: hash("6"), At: 8, From: "10.0.0.1"}})) // late
+	old.LastUsedAt, old.LastUsedFrom = 9, "::1"
+	wantEqual(t, "keys", []store.Key{renewed, old}, must(f.ListKeys(t.Context()))(t))
+	f.reopen(t)
+	wantEqual(t, "the old secret", old, must(f.KeyByHash(t.Context(), hash("6")))(t))
+	noError(t, f.DeleteKey(t.Context(), "k6"))
+	_, err := f.KeyByHash(t.Context(), hash("6"))
+	wantCode(t, "the old secret of a deleted key", err, muster.NotFound)
 }
 
 // childKeys checks that a key is deleted with its parent, and that a deleted key cannot be a parent.
@@ -113,17 +138,17 @@ func childKeys(t *testing.T, f *fixture) {
 	t.Helper()
 	hash := func(c string) string { return strings.Repeat(c, 64) }
 	parent := store.Key{ID: "k4", Name: "ann", Hash: hash("d"), Role: "submitter", CreatedAt: 5}
-	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9}
-	wantCode(t, "a key with an unknown parent", f.PutKey(t.Context(), child), muster.Unauthenticated)
+	child := store.Key{ID: "k5", Name: "link to job 7", Hash: hash("e"), Role: "viewer", Job: 7, Parent: "k4", CreatedAt: 6, ExpiresAt: 9, Subject: "https://accounts.example.com 17"}
+	wantCode(t, "a key with an unknown parent", f.PutKeys(t.Context(), child), muster.Unauthenticated)
 	for _, k := range []store.Key{parent, child} {
-		noError(t, f.PutKey(t.Context(), k))
+		noError(t, f.PutKeys(t.Context(), k))
 	}
 	f.reopen(t)
 	wantEqual(t, "key", child, must(f.KeyByHash(t.Context(), hash("e")))(t))
 	noError(t, f.DeleteKey(t.Context(), "k4"))
 	_, err := f.KeyByHash(t.Context(), hash("e"))
 	wantCode(t, "the key of a deleted one", err, muster.NotFound)
-	wantCode(t, "a key of a deleted one", f.PutKey(t.Context(), child), muster.Unauthenticated)
+	wantCode(t, "a key of a deleted one", f.PutKeys(t.Context(), child), muster.Unauthenticated)
 }
 
 // listAll reads all pages and checks that they end and have the requested length.

@@ -68,7 +68,7 @@ func removedJobs(t *testing.T, f *fixture) {
 	for id := range muster.JobID(3) {
 		f.endedJob(t, id+1, size)
 		key := store.Key{ID: "share " + id.String(), Name: "share", Hash: fmt.Sprintf("%064d", id), Role: "reader", Job: id + 1, CreatedAt: 1}
-		noError(t, f.PutKey(t.Context(), key))
+		noError(t, f.PutKeys(t.Context(), key))
 	}
 	f.mustChange(t, &store.Batch{RemovedJobs: []muster.JobID{1, 3}, At: 10_000})
 	gone := func() {
@@ -311,7 +311,7 @@ func departedKeys(t *testing.T, f *fixture) {
 	}
 	for i := range keys {
 		keys[i].Name, keys[i].Role, keys[i].CreatedAt, keys[i].Hash = keys[i].ID, "worker", 1, fmt.Sprintf("%064d", i)
-		noError(t, f.PutKey(t.Context(), keys[i]))
+		noError(t, f.PutKeys(t.Context(), keys[i]))
 	}
 	w2 := muster.Worker{ID: "w2", Name: "w2", State: muster.WorkerGone}
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{w2}})

@@ -373,7 +373,7 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give an API key a new secret, which is returned only once; the old one ends at once */
+        /** Give an API key a new secret, which is returned only once; the old one ends at once or after an overlap */
         post: operations["rotate-key"];
         delete?: never;
         options?: never;
@@ -424,6 +424,74 @@ export interface paths {
         };
         /** List the delivery log, newest first */
         get: operations["list-notifications"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show whether users can sign in with an OpenID Connect provider */
+        get: operations["get-sign-in"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Start a sign-in that the user completes in any browser, with a code */
+        post: operations["begin-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/device/token": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Get an API key once the user has signed in with the code */
+        post: operations["finish-device-sign-in"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/oidc/login": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Redirect a browser to the OpenID Connect provider */
+        get: operations["begin-sign-in"];
         put?: never;
         post?: never;
         delete?: never;
@@ -617,7 +685,7 @@ export interface paths {
         put?: never;
         /** Sign in a browser: check an API key and set it as a cookie that scripts cannot read */
         post: operations["create-session"];
-        /** Sign out a browser: remove the cookie */
+        /** Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider */
         delete: operations["delete-session"];
         options?: never;
         head?: never;
@@ -1294,6 +1362,39 @@ export interface components {
              */
             tried_at?: string;
         };
+        DeviceHandle: {
+            device: string;
+        };
+        DeviceResult: {
+            key?: components["schemas"]["Key"];
+            /** @description the user has not signed in yet: ask again after the interval */
+            pending: boolean;
+            /** @description bearer token; it is not returned again */
+            secret?: string;
+        };
+        DeviceSignIn: {
+            /** @description names the sign-in; keep it secret */
+            device: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            expires_at: string;
+            /** @description url with the code */
+            full_url?: string;
+            /**
+             * @description pause between two questions whether the user has signed in
+             * @example 90
+             */
+            interval: number | string;
+            /** @example https://accounts.example.com/device */
+            url: string;
+            /**
+             * @description what the user enters at url
+             * @example BDWP-HQPK
+             */
+            user_code: string;
+        };
         Disconnect: {
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -1746,11 +1847,26 @@ export interface components {
              * @description the only job that it can read; absent means all
              */
             job?: number;
+            /**
+             * Format: date-time
+             * @description when a request or session with it began or ended, or now while one runs; after a crash of the server up to a minute too early
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            last_used_at?: string;
+            /** @description address of the client, or of the proxy before the server */
+            last_used_from?: string;
             name: string;
+            /**
+             * @description how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions
+             * @example mst_viewer_l3me
+             */
+            prefix?: string;
             /** @description the only project that it can access; absent means all */
             project?: string;
             /** @enum {string} */
             role: "admin" | "operator" | "submitter" | "viewer" | "worker" | "join";
+            /** @description the key whose old secret this is; it works like that key until it expires */
+            rotated_to?: string;
             /** @description the worker whose key it is */
             worker?: string;
         };
@@ -2322,6 +2438,18 @@ export interface components {
             max_backoff?: number | string;
             on?: string[] | null;
         };
+        RotateKey: {
+            /**
+             * @description how long old secrets still work: at most 30d; absent or 0 means that they end at once
+             * @example 90
+             */
+            overlap?: number | string | null;
+            /**
+             * @description new validity of the key; absent or 0 means that its expiry stays
+             * @example 90
+             */
+            ttl?: number | string | null;
+        };
         Sample: {
             /**
              * Format: date-time
@@ -2434,6 +2562,15 @@ export interface components {
              * @example /share#mst_viewer_…
              */
             url: string;
+        };
+        SignIn: {
+            /** @description whether programs without a browser can sign users in by a code that these enter elsewhere */
+            device: boolean;
+            /**
+             * @description name of the OpenID Connect provider; absent if there is none
+             * @example accounts.example.com
+             */
+            provider?: string;
         };
         Spec: {
             labels?: {
@@ -3872,7 +4009,11 @@ export interface operations {
             };
             cookie?: never;
         };
-        requestBody?: never;
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RotateKey"];
+            };
+        };
         responses: {
             /** @description OK */
             200: {
@@ -3984,6 +4125,127 @@ export interface operations {
                 content: {
                     "application/json": components["schemas"]["Deliveries"];
                 };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceSignIn"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "finish-device-sign-in": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["DeviceHandle"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeviceResult"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "begin-sign-in": {
+        parameters: {
+            query?: {
+                /** @description path of the page after the sign-in; default: / */
+                next?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Found */
+            302: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
             };
             /** @description An error */
             default: {

@@ -107,6 +107,12 @@ export const session = {
     adopt(me);
     return me;
   },
+  /** Returns the name of the provider with which users sign in, "" if there is none. */
+  async provider(): Promise<string> {
+    const response = await request("/api/v1/oidc", { headers: { Accept: "application/json" } });
+    if (!response.ok) throw await errorOf(response);
+    return ((await response.json()) as components["schemas"]["SignIn"]).provider ?? "";
+  },
   async signOut(): Promise<void> {
     const response = await request("/api/v1/session", { method: "DELETE" });
     if (!response.ok && response.status !== 401) throw await errorOf(response);

@@ -1,4 +1,4 @@
-import { Anchor, Button, Center, Loader, Modal, PasswordInput, Stack, Text, Title } from "@mantine/core";
+import { Anchor, Button, Center, Divider, Loader, Modal, PasswordInput, Stack, Text, Title } from "@mantine/core";
 import { Fragment, useEffect, useRef, useState, type ReactNode } from "react";
 import { messageOf } from "@/api/error";
 import { session, useSession } from "@/api/session";
@@ -50,7 +50,7 @@ function SignInPage() {
         <div>
           <Title order={1}>Sign in to Muster</Title>
           <Text c="dimmed" size="sm" mt={4}>
-            Use an API key of this server.
+            Use your account, if the server offers it, or an API key.
           </Text>
         </div>
         <SignInForm />
@@ -63,6 +63,47 @@ function SignInPage() {
         </Text>
       </Stack>
     </Center>
+  );
+}
+
+/** Why a sign-in with the provider failed, as the server says in ?sign-in=. */
+const failures: Record<string, string> = {
+  expired: "The sign-in took too long or was started in another browser. Start again.",
+  denied: "The sign-in was cancelled, or the provider refused it.",
+  "no-role": "You have no access to this server. Ask its administrator for a role.",
+  unavailable: "The sign-in does not work at the moment. Try again, or ask the administrator: the server's log has the reason.",
+};
+
+/** A button for the server's OpenID Connect provider, if it has one. */
+function ProviderSignIn() {
+  const [provider, setProvider] = useState("");
+  const failure = new URLSearchParams(location.search).get("sign-in");
+  useEffect(() => {
+    let left = false;
+    session.provider().then(
+      (name) => !left && setProvider(name),
+      () => undefined, // the form says it if the server does not answer
+    );
+    return () => {
+      left = true;
+    };
+  }, []);
+  return (
+    <>
+      {failure !== null && (
+        <Text size="sm" c="red" role="alert">
+          {failures[failure] ?? failures.unavailable}
+        </Text>
+      )}
+      {provider !== "" && (
+        <>
+          <Button component="a" href={`/api/v1/oidc/login?next=${encodeURIComponent(location.pathname === "/" ? "/" : location.pathname + location.search)}`} variant="filled">
+            Sign in with {provider}
+          </Button>
+          <Divider label="or with an API key" />
+        </>
+      )}
+    </>
   );
 }
 
@@ -93,6 +134,7 @@ function SignInForm() {
       }}
     >
       <Stack>
+        <ProviderSignIn />
         <PasswordInput ref={input} label="API key" name="token" autoComplete="current-password" placeholder="mst_…" value={token} onChange={(e) => setToken(e.currentTarget.value)} error={error} data-autofocus required withAsterisk={false} />
         <Button type="submit" loading={busy} disabled={token.trim() === ""}>
           Sign in

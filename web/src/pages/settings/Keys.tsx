@@ -67,6 +67,7 @@ export function Keys() {
                 <Table.Th>Role</Table.Th>
                 <Table.Th>Project</Table.Th>
                 <Table.Th>Created</Table.Th>
+                <Table.Th>Last used</Table.Th>
                 <Table.Th>Expires</Table.Th>
                 <Table.Th>
                   <span className="hidden-visually">Actions</span>
@@ -80,7 +81,8 @@ export function Keys() {
                     <div className="truncate" title={k.name}>
                       {k.name}
                     </div>
-                    <span className="mono dim">{k.id}</span>
+                    <span className="mono dim">{k.prefix ? `${k.prefix}…` : k.id}</span>
+                    {k.rotated_to && <span className="dim"> · old secret</span>}
                     {k.id === me?.key && <span className="dim"> · this session, so only another key can revoke it</span>}
                   </Table.Td>
                   <Table.Td style={{ whiteSpace: "nowrap" }}>{k.role}</Table.Td>
@@ -88,6 +90,7 @@ export function Keys() {
                   <Table.Td>
                     <TimeAgo at={k.created_at} />
                   </Table.Td>
+                  <Table.Td title={k.last_used_from && `from ${k.last_used_from}`}>{k.last_used_at ? <TimeAgo at={k.last_used_at} /> : "-"}</Table.Td>
                   <Table.Td>{k.expires_at ? <TimeAgo at={k.expires_at} /> : "never"}</Table.Td>
                   <Table.Td ta="right">
                     {k.id !== me?.key && (

@@ -1,0 +1,164 @@
+package mutants
+
+// withoutGuard are tests of what no single line guards, with the reason.
+var withoutGuard = map[string]string{
+	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for whoever adds more to it",
+}
+
+// list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
+var list = []mutant{
+	{
+		tests: []string{"TestWorkerCannotUseAnotherWorkersAddress"}, file: "internal/engine/address.go",
+		guard: "if ip == remote || !ip", without: "if true || ip == remote || !ip",
+	},
+	{
+		tests: []string{"TestBlobsBelongToProjects"}, file: "internal/api/blobs.go",
+		guard: `ok = p.Project == ""`, without: "ok = true",
+	},
+	{
+		tests: []string{"TestBlobsBelongToProjects"}, file: "internal/api/blobs.go",
+		guard: "err = s.blobGranter.Grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})", without: "_ = size",
+	},
+	{
+		tests: []string{"TestWorkerReadsOnlyBlobsOfItsAttempts"}, file: "internal/engine/blobneeds.go",
+		guard: "return 0, false, nil\n}\n\n// unneeded", without: "return -1, true, nil\n}\n\n// unneeded",
+	},
+	{
+		tests: []string{"TestWorkerReportsOnlyItsOwnFiles"}, file: "internal/engine/session.go",
+		guard: "if err := s.checkArtifacts(ctx, f); err != nil {", without: "if err := error(nil); err != nil {",
+	},
+	{
+		tests: []string{"TestFileOfTwoJobsIsSentOnce"}, file: "internal/api/blobs.go",
+		guard: "if size, err = s.statOrMissing(ctx, sha256, size); err == nil {", without: "if size, err = s.statOrMissing(ctx, sha256, size); false {",
+	},
+	{
+		tests: []string{"TestBrowsersReachOnlyTheServersOwnNames"}, file: "internal/browserguard/guard.go",
+		guard: "if err := h.Check(r); err != nil {", without: "if err := error(nil); err != nil {",
+	},
+	{
+		tests: []string{"TestAllAnswersHaveSecurityHeaders"}, file: "internal/browserguard/guard.go",
+		guard: `h.Set("X-Content-Type-Options", "nosniff")`, without: "",
+	},
+	{
+		tests: []string{"TestAllAnswersHaveSecurityHeaders"}, file: "internal/dialect/listen.go",
+		guard: "browserguard.Headers(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h))))", without: "l.recoverPanics(browserguard.NewHosts().Guard(l.bodies.limitBodies(l.authenticate(h))))",
+	},
+	{
+		tests: []string{"TestGatewaysWithoutKeysTakeNothingFromPages"}, file: "internal/dialect/listen.go",
+		guard: "if err := l.crossOrigin.Check(r); err != nil {", without: "if err := error(nil); err != nil {",
+	},
+	{
+		tests: []string{"TestGatewaysWithoutKeysTakeNothingFromPages"}, file: "internal/dialect/listen.go",
+		guard: "if err := l.deps.Hosts.Check(r); err != nil {", without: "if err := error(nil); err != nil {",
+	},
+	{
+		tests: []string{"TestConnectionFloodsDoNotBlockOtherClients/silent", "TestConnectionFloodsDoNotBlockOtherClients/idle", "TestConnectionFloodsDoNotBlockOtherClients/no_body"},
+		file:  "internal/connlimit/connlimit.go", guard: "return found[:min(len(found), 1+l.total/100)]", without: "return nil",
+	},
+	{
+		tests: []string{"TestRequestsOfOneKeyDoNotBlockOthers"}, file: "internal/api/keyring/limits.go",
+		guard: "if n.Add(1) > limit {", without: "if n.Add(1) > 1<<40 {",
+	},
+	{
+		tests: []string{"TestWorkersShowOnlyTasksOfTheCallersProjects"}, file: "internal/api/workers.go",
+		guard: "w.Tasks, err = s.readableTasks(ctx, w.Tasks)", without: "_, err = s.readableTasks(ctx, w.Tasks)",
+	},
+	{
+		tests: []string{"TestWorkersDoNotFollowRedirects"}, file: "internal/origin/origin.go",
+		guard: "if from != to {", without: "if false {",
+	},
+	{
+		tests: []string{"TestKeyStaysWithItsScheme"}, file: "internal/origin/origin.go",
+		guard: `return u.Scheme + "://" + host`, without: `_ = host; return ""`, inTest: true,
+	},
+	{
+		tests: []string{"TestWorkerRejectsMoreThanItOffers"}, file: "internal/agent/attempttable.go",
+		guard: `if why := tbl.capacity.reserve(&g); why != "" {`, without: `tbl.capacity.reserve(&g); if why := ""; why != "" {`,
+	},
+	{
+		tests: []string{"TestRetentionOfAnotherProject", "TestPermissions"}, file: "internal/auth/auth.go",
+		guard: `case what.Project != "" && what.Project != who.Project:`, without: `case what.Project == "none" && what.Project != who.Project:`,
+	},
+	{
+		tests: []string{"TestPermissions"}, file: "internal/auth/auth.go",
+		guard: "if !slices.Contains(rule.Roles, who.Role) {", without: "if false {",
+	},
+	{
+		tests: []string{"TestGrantedRoles"}, file: "internal/auth/auth.go",
+		guard: "if !slices.Contains(Grants[who.Role], role) {", without: "if false {",
+	},
+	{
+		tests: []string{"TestGrantedRoles"}, file: "internal/auth/auth.go",
+		guard: `if who.Project != "" && !role.ForProject() {`, without: "if false {",
+	},
+	{
+		tests: []string{"TestTaskCannotMakeRareCalls", "TestCommandsInTasksAreFiltered"}, file: "internal/agent/isolation/seccomp/seccomp_linux.go",
+		guard: "err := install(unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, &prog)", without: "var err error\n\t_ = prog",
+	},
+	{
+		tests: []string{"TestTaskOfRootWorkerIsUnprivileged"}, file: "internal/agent/isolation/enter_linux.go",
+		guard: "if !s.c.NoNewPrivileges || os.Geteuid() != 0 || s.c.User == nil && s.sandbox == nil {", without: "if true {",
+	},
+	{
+		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
+		guard: "overwriteSecrets(os.Args)", without: "",
+	},
+	{
+		tests: []string{"TestAnotherServerGetsNoKey", "TestInterceptingProxyIsRefused"}, file: "internal/origin/tls.go",
+		guard: "c.VerifyConnection = pin.verify", without: "_ = pin", inTest: true,
+	},
+	{
+		tests: []string{"TestAnotherServerGetsNoKey"}, file: "internal/origin/tls.go",
+		guard: "if !found {\n\t\treturn &PinError{}\n\t}\n\t_, err := s.Peer", without: "if !found {\n\t\treturn nil\n\t}\n\t_, err := s.Peer", inTest: true,
+	},
+	{
+		tests: []string{"TestClientsWithoutCertificateGetNothing"}, file: "internal/certs/clients.go",
+		guard: "tls.RequireAnyClientCert, c.verifyClient", without: "tls.RequestClientCert, nil",
+	},
+	{
+		tests: []string{
+			"TestGet/muster_get_replaces_no_file_without_asking", "TestGet/muster_get_--output_replaces_no_file_without_asking",
+			"TestGet/muster_get_takes_a_link_in_the_place_of_a_file_for_an_existing_file",
+		},
+		file: "internal/cli/app/confirm.go", guard: "if n := len(existing); n > 0 && !o.Force {", without: "if n := len(existing); n > 1<<20 && !o.Force {",
+	},
+	{
+		tests: []string{"TestGet/muster_get_writes_no_hidden_file_without_asking", "TestGet/muster_get_--force_writes_no_hidden_file_without_asking", "TestGet/muster_get_writes_no_hidden_file_that_a_server_names"},
+		file:  "internal/cli/app/confirm.go", guard: "if n := len(hidden); n > 0 && !o.Hidden {", without: "if n := len(hidden); n > 1<<20 && !o.Hidden {",
+	},
+	{
+		tests: []string{"TestGet/muster_get_does_not_follow_a_link_to_another_directory_of_the_same_one"}, file: "internal/client/target.go",
+		guard: "if !info.IsDir() {", without: "if false {",
+	},
+	{
+		tests: []string{"TestProjectAdminsSeeOnlyTheirKeys"}, file: "internal/api/access/keys.go",
+		guard: "if i < 0 || !mayManage(ctx, &keys[i]) {", without: "if i < 0 {",
+	},
+	{
+		tests: []string{"TestDataIsForItsUserOnly"}, file: "internal/store/sqlite/open.go",
+		guard: "f.Chmod(0o600)", without: "f.Chmod(0o644)",
+	},
+	{
+		tests: []string{"TestSpecCostIsBoundedBySize"}, file: "internal/spec/outline.go",
+		guard: "budget := (maxPunctuation - fileSize/bytesPerPunctuation) / readings", without: "budget := 1 << 30 / readings\n\t_ = fileSize",
+	},
+	{
+		tests: []string{"TestSandboxOffHasNoFilter"}, file: "internal/agent/isolation/enter_linux.go",
+		guard: "if !s.c.Seccomp {", without: "if false {",
+	},
+	{
+		tests: []string{"TestTaskCannotSeeOtherProcesses"}, file: "internal/agent/isolation/view/view_linux.go",
+		guard: `"hidepid=ptraceable"`, without: `""`,
+	},
+	{
+		tests: []string{
+			"TestStreamsEndWhenTheirKeyIsRevoked/revoked/api/v1/events", "TestStreamsEndWhenTheirKeyIsRevoked/expired/api/v1/events",
+			"TestUploadsEndWhenTheirKeyIsRevoked", "TestSessionsEndWhenTheirKeyIsRevoked/websocket_after_welcome",
+		},
+		file: "internal/api/keyring/activekey.go", guard: "k.cancel(cause)", without: "_ = cause",
+	},
+	{
+		tests: []string{"TestUpgradeHidesTokens"}, file: "internal/cli/app/program.go",
+		guard: "p.args = s.RemoveFlags(p.args)", without: "_ = s",
+	},
+}

@@ -1,0 +1,151 @@
+package mutants
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"flag"
+	"go/ast"
+	"go/format"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/muster-dev/muster/internal/testkit"
+)
+
+var run = flag.String("mutants", "", "run the tests with the mutants whose tests match this regular expression; \".\" for all (1 to 2 minutes each)")
+
+const root = "../.."
+
+// mutant is a guard that is removed, and the tests that must fail then.
+type mutant struct {
+	tests []string // of test/attack; with / and the name of a subtest, as go test prints it
+	file  string
+	guard string // occurs once in the file
+	// without replaces it.
+	without string
+	// inTest says that the test itself runs the code, as a client. Otherwise only the program is built without the guard, so that what the
+	// test expects does not follow from the same code.
+	inTest bool
+}
+
+// mutated returns the file without the guard.
+func (m *mutant) mutated(t *testing.T) []byte {
+	t.Helper()
+	source, err := os.ReadFile(filepath.Join(root, m.file))
+	testkit.NoError(t, err)
+	if n := bytes.Count(source, []byte(m.guard)); n != 1 {
+		t.Fatalf("%s has the guard of %q %d times, instead of once:\n%s", m.file, m.tests, n, m.guard)
+	}
+	source = bytes.Replace(source, []byte(m.guard), []byte(m.without), 1)
+	if _, err := format.Source(source); err != nil {
+		t.Fatalf("%s without the guard of %q: %v", m.file, m.tests, err)
+	}
+	return source
+}
+
+// TestGuards checks that each guard is where the list says, and that each test of test/attack has one.
+func TestGuards(t *testing.T) {
+	t.Parallel()
+	tested := map[string]bool{}
+	for name := range withoutGuard {
+		tested[name] = true
+	}
+	for i := range list {
+		m := &list[i]
+		m.mutated(t)
+		for _, name := range m.tests {
+			top, _, _ := strings.Cut(name, "/")
+			tested[top] = true
+		}
+	}
+	files, err := filepath.Glob(root + "/test/attack/*_test.go")
+	testkit.NoError(t, err)
+	statements := map[string]bool{}
+	for _, path := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		testkit.NoError(t, err)
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") && fn.Name.Name != "TestMain" {
+				statements[fn.Name.Name] = true
+				if !tested[fn.Name.Name] {
+					t.Errorf("%s: %s has no mutant: add the guard that it is about to list", filepath.Base(path), fn.Name.Name)
+				}
+			}
+		}
+	}
+	for name := range tested {
+		if !statements[name] {
+			t.Errorf("test/attack has no %s", name)
+		}
+	}
+}
+
+// TestMutants runs tests without their guards.
+func TestMutants(t *testing.T) { //nolint:paralleltest // a build and a test of a mutant use all processors
+	if *run == "" {
+		return // make mutants runs them
+	}
+	selected := regexp.MustCompile(*run)
+	for i := range list {
+		m := &list[i]
+		if !slices.ContainsFunc(m.tests, selected.MatchString) {
+			continue
+		}
+		t.Run(m.tests[0]+" "+filepath.Base(m.file), func(t *testing.T) { survive(t, m) })
+	}
+}
+
+// survive fails the test if one of the mutant's tests passes.
+func survive(t *testing.T, m *mutant) {
+	t.Helper()
+	dir := t.TempDir()
+	file, overlay := filepath.Join(dir, filepath.Base(m.file)), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs(filepath.Join(root, m.file))
+	testkit.NoError(t, err)
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {original: file}})
+	testkit.NoError(t, err)
+	testkit.NoError(t, os.WriteFile(file, m.mutated(t), 0o600))
+	testkit.NoError(t, os.WriteFile(overlay, text, 0o600))
+	program := filepath.Join(dir, "muster")
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "./cmd/muster")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("the mutant is not built: %v\n%s", err, out)
+	}
+	var top []string
+	for _, name := range m.tests {
+		name, _, _ = strings.Cut(name, "/")
+		top = append(top, name)
+	}
+	args := []string{"test", "-json", "-count=1", "-vet=off", "-run", "^(" + strings.Join(slices.Compact(top), "|") + ")$"}
+	if m.inTest {
+		args = append(args, "-overlay", overlay)
+	}
+	test := exec.CommandContext(t.Context(), "go", append(args, "./test/attack")...) //nolint:gosec // they are of the list
+	test.Dir, test.Env = root, append(os.Environ(), "MUSTER_TEST_PROGRAM="+program)
+	out, err := test.CombinedOutput()
+	results := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		var event struct{ Action, Test string }
+		if json.Unmarshal(lines.Bytes(), &event) == nil && (event.Action == "pass" || event.Action == "fail" || event.Action == "skip") {
+			results[event.Test] = event.Action
+		}
+	}
+	for _, name := range m.tests {
+		switch results[name] {
+		case "fail":
+		case "pass":
+			t.Errorf("%s passes without\n%s", name, m.guard)
+		default:
+			t.Errorf("%s did not run (%q, %v):\n%s", name, results[name], err, out[max(0, len(out)-4000):])
+		}
+	}
+}
