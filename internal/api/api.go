@@ -50,6 +50,8 @@ type Config struct {
 	Secrets       Secrets
 	Backup        BackupFunc
 	Notifications NotificationStore
+	Audit         Auditor
+	AuditLog      store.AuditReader
 	// Parse reads job specs, YAML or JSON, and validates them, also with check, which may modify them. name is for messages.
 	Parse        func(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error)
 	Kinds        Kinds
@@ -148,6 +150,7 @@ func newServer(cfg Config) *server {
 	s.secretRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
+	s.auditRoutes()
 	s.downloadRoutes()
 	s.healthRoutes()
 	s.schemaRoutes()
@@ -155,7 +158,7 @@ func newServer(cfg Config) *server {
 	s.docRoutes(mux)
 	s.metricsRoutes()
 	s.linkRoutes()
-	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withLogging(s.withAuth(s.withNotFound(mux))), isLink, s.ObserveRequest)))
+	s.handler = middleware.Compress(browserguard.Headers(middleware.Observe(mux, s.withAudit(s.withLogging(s.withAuth(s.withNotFound(mux)))), isLink, s.ObserveRequest)))
 	return s
 }
 
@@ -188,7 +191,7 @@ func (s *server) linkRoutes() {
 		{rest.Route{ID: "connect-exec", Path: link.PathExec, Summary: "Commands in a worker's tasks, over a WebSocket"}, s.LinkExec},
 		{rest.Route{ID: "poll-exec", Path: link.PathExecPoll, Summary: "Commands in a worker's tasks, over HTTP requests"}, s.LinkExecPoll},
 	} {
-		l.Tag, l.Verb = "workers", auth.ConnectWorker
+		l.Tag, l.Verb, l.Audit = "workers", auth.ConnectWorker, rest.AuditDenials // sessions are recorded when they start
 		rest.Raw(s.router, l.Route, l.handler)
 	}
 }

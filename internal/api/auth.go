@@ -42,6 +42,7 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 				s.router.WriteError(w, r, err)
 				return
 			}
+			caller.Identify(caller.Audit(r.Context()), p)
 			release, err := s.limits.AcquireRequest(p, g)
 			if err != nil {
 				s.router.WriteError(w, r, rest.TooMany(err))

@@ -12,7 +12,7 @@ import (
 )
 
 func (s *server) backupRoutes() {
-	rest.Stream(s.router, rest.Route{ID: "backup", Method: http.MethodGet, Path: rest.Path("/backup"), Tag: "backup", Verb: auth.BackUp, ContentType: rest.OctetStreamType,
+	rest.Stream(s.router, rest.Route{ID: "backup", Method: http.MethodGet, Path: rest.Path("/backup"), Tag: "backup", Verb: auth.BackUp, Audit: rest.AuditRead, ContentType: rest.OctetStreamType,
 		Summary: "Back up the server, as a tar archive that muster restore reads. It is complete only if it ends with end.json"}, s.backup)
 }
 

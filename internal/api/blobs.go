@@ -24,14 +24,14 @@ const maxBlob = 1 << 40
 func (s *server) blobRoutes() {
 	at := rest.Path("/blobs/{sha256}")
 	rest.Handle(s.router, rest.Route{ID: "missing-blobs", Method: http.MethodPost, Path: rest.Path("/blobs/missing"), Tag: "blobs",
-		Summary: "List which of these blobs the server does not have", Verb: auth.WriteBlobs}, s.missingBlobs)
+		Summary: "List which of these blobs the server does not have", Verb: auth.WriteBlobs, Audit: rest.AuditDenials}, s.missingBlobs)
 	rest.Stream(s.router, rest.Route{ID: "get-blob", Method: http.MethodGet, Path: at, Tag: "blobs",
 		Summary: "Download a blob, or ranges of it", Verb: auth.ReadBlobs, ContentType: "application/octet-stream"}, s.getBlob)
 	rest.Stream(s.router, rest.Route{ID: "head-blob", Method: http.MethodHead, Path: at, Tag: "blobs",
 		Summary: "Check whether the server has a blob: 404 with Upload-Offset if it has only a part", Verb: auth.ReadBlobs}, s.headBlob)
 	rest.Handle(s.router, rest.Route{ID: "check-blob", Method: http.MethodPost, Path: at + "/check", Tag: "blobs",
-		Summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", Verb: auth.ReadBlobs}, s.checkBlob)
-	rest.Stream(s.router, rest.Route{ID: "put-blob", Method: http.MethodPut, Path: at, Tag: "blobs", Verb: auth.WriteBlobs,
+		Summary: "Check a blob whose download was damaged: the server verifies its file and moves it aside if it is damaged", Verb: auth.ReadBlobs, Audit: rest.AuditDenials}, s.checkBlob)
+	rest.Stream(s.router, rest.Route{ID: "put-blob", Method: http.MethodPut, Path: at, Tag: "blobs", Verb: auth.WriteBlobs, Audit: rest.AuditCounted,
 		Summary: "Upload a blob, or resume its upload",
 		Body: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/octet-stream": {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}},

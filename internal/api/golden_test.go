@@ -75,6 +75,8 @@ var (
 	anySystem        = regexp.MustCompile(`("os"|"arch"): "[a-z0-9]+"`)
 	anyDevice        = regexp.MustCompile(`("device"|"user_code"): "[^"]+"`)
 	anyProvider      = regexp.MustCompile(`http://127\.0\.0\.1:\d+/device(\?user_code=)?[A-Z-]*`)
+	anyAuditHead     = regexp.MustCompile(`("base"|"head"): "[0-9a-f]{64}@\d+"`)
+	anyAuditCount    = regexp.MustCompile(`"records": \d+`)
 	anyWorker        = regexp.MustCompile(`"w-[a-z2-7]{12}"`)
 )
 
@@ -102,6 +104,8 @@ func render(t *testing.T, q request, resp *http.Response, body []byte) string {
 	text = anyPrefix.ReplaceAllString(text, `${1}PREF"`)
 	text = anyKey.ReplaceAllString(text, `"KEY"`)
 	text = anySystem.ReplaceAllString(text, `${1}: "SYSTEM"`)
+	text = anyAuditHead.ReplaceAllString(text, `${1}: "HEAD"`)
+	text = anyAuditCount.ReplaceAllString(text, `"records": 1`)
 	text = anyWorker.ReplaceAllString(text, `"WORKER"`)
 	text = anyDevice.ReplaceAllString(text, `${1}: "CODE"`)
 	text = anyProvider.ReplaceAllString(text, "http://PROVIDER/device${1}")
@@ -323,6 +327,9 @@ var golden = []goldenCase{
 	{"rm-live", request{method: "DELETE", path: "/api/v1/jobs/3"}, "error"},
 	{"retention-set", request{method: "PUT", path: "/api/v1/projects/vision/retention", body: `{"jobs":"90d","logs":"7d,50GiB"}`}, "put-retention"},
 	{"retention-bad", request{method: "PUT", path: "/api/v1/projects/vision/retention", body: `{"jobs":"soon"}`}, "error"},
+	{"audit", request{method: "GET", path: "/api/v1/audit?operation=none"}, "list-audit-records"},
+	{"audit-verify", request{method: "GET", path: "/api/v1/audit/verify"}, "verify-audit-log"},
+	{"audit-verify-problem", request{method: "GET", path: "/api/v1/audit/verify?head=" + strings.Repeat("a", 64) + "@0"}, "verify-audit-log"},
 	{"retention", request{method: "GET", path: "/api/v1/retention"}, "get-retention"},
 	{"retention-project", request{method: "GET", path: "/api/v1/retention", token: "token-of-viewer-speech"}, "get-retention"},
 	{"prune-dry", request{method: "POST", path: "/api/v1/prune", body: `{"project":"default","keep":{"jobs":"100","logs":"1B"},"dry_run":true}`}, "prune"},

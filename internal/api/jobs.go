@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/redact"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -19,7 +20,7 @@ import (
 
 func (s *server) jobRoutes() {
 	rest.Handle(s.router, rest.Route{ID: "submit-job", Method: http.MethodPost, Path: rest.Path("/jobs"), Tag: "jobs",
-		Summary: "Submit a job", Verb: auth.SubmitJobs, Status: http.StatusCreated, Body: s.specBody()}, s.submitJob)
+		Summary: "Submit a job", Verb: auth.SubmitJobs, Status: http.StatusCreated, Audit: rest.AuditLater, Body: s.specBody()}, s.submitJob)
 	rest.Handle(s.router, rest.Route{ID: "list-jobs", Method: http.MethodGet, Path: rest.Path("/jobs"), Tag: "jobs", Shared: true,
 		Summary: "List jobs, newest first by default", Verb: auth.ReadJobs}, s.listJobs)
 	rest.Handle(s.router, rest.Route{ID: "get-job", Method: http.MethodGet, Path: rest.Path("/jobs/{job}"), Tag: "jobs", Shared: true,
@@ -33,7 +34,7 @@ func (s *server) jobRoutes() {
 	rest.Handle(s.router, rest.Route{ID: "edit-job", Method: http.MethodPost, Path: rest.Path("/jobs/{job}/edit"), Tag: "jobs",
 		Summary: "Change the priority of a job that has not ended, hold it, or release it", Verb: auth.ChangeJobs}, s.editJob)
 	rest.Handle(s.router, rest.Route{ID: "plan-job", Method: http.MethodPost, Path: rest.Path("/plan"), Tag: "jobs",
-		Summary: "Validate a job and show where its tasks would run now", Verb: auth.SubmitJobs, Body: s.specBody()}, s.planJob)
+		Summary: "Validate a job and show where its tasks would run now", Verb: auth.SubmitJobs, Audit: rest.AuditDenials, Body: s.specBody()}, s.planJob)
 }
 
 type submitInput struct {
@@ -64,6 +65,8 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	if err != nil {
 		return nil, err
 	}
+	rec := caller.Audit(ctx)
+	rec.Object, rec.Project = "job/"+id.String(), spec.Project
 	job, err := s.Store.Job(ctx, id)
 	if in.Key != "" && muster.CodeOf(err) == muster.NotFound {
 		return nil, muster.Errorf(muster.Conflict, "job %s of this idempotency key was removed: use a new key", id)

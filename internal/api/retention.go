@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -67,6 +68,10 @@ func (s *server) prune(ctx context.Context, in *pruneInput) (*rest.Response[wire
 	p := principalOf(ctx)
 	if in.Body.Project == "" {
 		in.Body.Project = p.Project
+	}
+	rec := caller.Audit(ctx)
+	if rec.Project = in.Body.Project; in.Body.DryRun {
+		rec.Detail = "dry run"
 	}
 	if err := auth.Can(p, auth.ManageRetention, auth.Object{Project: in.Body.Project}); err != nil {
 		return nil, err

@@ -47,6 +47,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"remove-worker": linkForbidden, "join-worker": linkForbidden, "download-muster": linkForbidden,
 	"remove-job": linkForbidden, "keep-job": linkForbidden, "unkeep-job": linkForbidden, "prune": linkForbidden,
 	"get-retention": linkForbidden, "put-retention": linkForbidden, "delete-retention": linkForbidden, "backup": linkForbidden,
+	"list-audit-records": linkForbidden, "verify-audit-log": linkForbidden, "export-audit-log": linkForbidden,
 	"create-key": linkForbidden, "rotate-key": linkForbidden, "list-keys": linkForbidden, "revoke-key": linkForbidden,
 	"missing-blobs": linkForbidden, "get-blob": linkForbidden, "head-blob": linkForbidden, "put-blob": linkForbidden, "check-blob": linkForbidden,
 	"get-job-schema": linkPublic,

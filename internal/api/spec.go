@@ -15,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -64,6 +65,7 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 		spec.Project = p.Project
 	}
 	spec = spec.Normalize()
+	caller.Audit(ctx).Project = spec.Project
 	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}

@@ -20,7 +20,7 @@ import (
 )
 
 func (s *server) taskRoutes() {
-	rest.Stream(s.router, rest.Route{ID: "exec-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/exec"), Tag: "tasks", Verb: auth.ExecTasks, Summary: "Execute a command in a running task, or copy its files, over a WebSocket"}, s.execTask)
+	rest.Stream(s.router, rest.Route{ID: "exec-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}/exec"), Tag: "tasks", Verb: auth.ExecTasks, Audit: rest.AuditRead, Summary: "Execute a command in a running task, or copy its files, over a WebSocket"}, s.execTask)
 	rest.Handle(s.router, rest.Route{ID: "list-tasks", Method: http.MethodGet, Path: rest.Path("/jobs/{job}/tasks"), Tag: "tasks", Shared: true,
 		Summary: "List the tasks of a job, by number", Verb: auth.ReadJobs}, s.listTasks)
 	rest.Handle(s.router, rest.Route{ID: "get-task", Method: http.MethodGet, Path: rest.Path("/tasks/{task}"), Tag: "tasks", Shared: true,

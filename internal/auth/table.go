@@ -26,6 +26,7 @@ const (
 	ReadMetrics     Verb = "read metrics"
 	BackUp          Verb = "back up the server"
 	ExecTasks       Verb = "execute commands in tasks"
+	ReadAudit       Verb = "read the audit log"
 )
 
 // Scope is what a permission extends to.
@@ -67,6 +68,7 @@ var Table = []Rule{
 	{ReadMetrics, Fleet, []Role{Admin, Operator, Submitter, Viewer}, "metrics of the server, and why a gateway fails"},
 	{BackUp, Fleet, []Role{Admin}, "download a backup of the whole server"},
 	{ExecTasks, OwnJobs, []Role{Admin, Submitter}, "commands and file copies in running tasks"},
+	{ReadAudit, Project, []Role{Admin}, "who did what and what was denied; a key for one project reads the records of its project, and cannot verify or export the log, which is one for all"},
 }
 
 // Grants lists the roles of the keys that a role may create.

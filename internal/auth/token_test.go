@@ -38,6 +38,28 @@ func TestFingerprintOfATokenDoesNotChangeItsKey(t *testing.T) {
 	}
 }
 
+func TestPrefix(t *testing.T) {
+	random := "abcdefgh" + strings.Repeat("2", 24)
+	for token, want := range map[string]string{
+		"mst_admin_" + random: "mst_admin_abcd",
+		"mst_join_" + random + ".ca" + strings.Repeat("b", 52): "mst_join_abcd",
+		"mst_admin_" + random[1:]:                              "",
+		"mst_root_" + random:                                   "",
+		"xyz_admin_" + random:                                  "",
+		"a-secret-that-a-user-chose":                           "",
+		"mst_admin_a-secret-that-a-user-chose":                 "",
+		strings.Repeat("a", 32):                                "",
+		"":                                                     "",
+	} {
+		if got := auth.Prefix(token); got != want {
+			t.Errorf("Prefix(%q) = %q, want %q", token, got, want)
+		}
+	}
+	if token := auth.NewToken(auth.Viewer, [auth.RandomBytes]byte{1}); auth.Prefix(token) != token[:len("mst_viewer_")+4] {
+		t.Errorf("Prefix(%q) = %q", token, auth.Prefix(token))
+	}
+}
+
 // FuzzToken reads a header with a token of anybody: what is split from it is a part of it, and only a fingerprint of the right form is.
 func FuzzToken(f *testing.F) {
 	pin := strings.Repeat("a", 52)
@@ -63,26 +85,4 @@ func FuzzToken(f *testing.F) {
 			t.Fatalf("with a fingerprint the token of %q is %q", token, again)
 		}
 	})
-}
-
-func TestPrefix(t *testing.T) {
-	random := "abcdefgh" + strings.Repeat("2", 24)
-	for token, want := range map[string]string{
-		"mst_admin_" + random: "mst_admin_abcd",
-		"mst_join_" + random + ".ca" + strings.Repeat("b", 52): "mst_join_abcd",
-		"mst_admin_" + random[1:]:                              "",
-		"mst_root_" + random:                                   "",
-		"xyz_admin_" + random:                                  "",
-		"a-secret-that-a-user-chose":                           "",
-		"mst_admin_a-secret-that-a-user-chose":                 "",
-		strings.Repeat("a", 32):                                "",
-		"":                                                     "",
-	} {
-		if got := auth.Prefix(token); got != want {
-			t.Errorf("Prefix(%q) = %q, want %q", token, got, want)
-		}
-	}
-	if token := auth.NewToken(auth.Viewer, [auth.RandomBytes]byte{1}); auth.Prefix(token) != token[:len("mst_viewer_")+4] {
-		t.Errorf("Prefix(%q) = %q", token, auth.Prefix(token))
-	}
 }

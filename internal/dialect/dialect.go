@@ -185,4 +185,6 @@ type Deps struct {
 	Version string             // of this program
 	Hosts   browserguard.Hosts // by which browsers reach a gateway without keys
 	Log     *slog.Logger
+	// Denied is called for each request that the gateway denies, with the IP address that it comes from. It may be nil.
+	Denied func(address string, status int)
 }

@@ -85,7 +85,7 @@ func (l *Listener) URL() string {
 // A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler:           connlimit.Handler(browserguard.Headers(l.recoverPanics(l.bodies.limitBodies(l.authenticate(h))))),
+		Handler:           connlimit.Handler(browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))),
 		ConnContext:       connlimit.ConnContext,
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout,
@@ -131,6 +131,7 @@ func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 // authenticate checks the key of a request.
 func (l *Listener) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(withOrigin(r.Context(), RemoteAddr(r), l.deps.Config.Name))
 		token := ""
 		if rest, ok := strings.CutPrefix(r.URL.Path, keyPathPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")

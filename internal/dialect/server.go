@@ -45,12 +45,12 @@ func Connect(pipe *Pipe, joinToken, submitterKey string) Server {
 // HTTPFrom returns a client whose connections have addr as their remote address at the server, or loopback if addr is not valid. It
 // has no timeout for a whole request.
 func (s Server) HTTPFrom(addr netip.Addr) *http.Client {
-	return &http.Client{Transport: &http.Transport{
+	return &http.Client{Transport: originTransport{&http.Transport{
 		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return s.pipe.Dial(ctx, addr) },
 		ResponseHeaderTimeout: time.Minute,
 		IdleConnTimeout:       30 * time.Second,
 		MaxIdleConnsPerHost:   4,
-	}}
+	}}}
 }
 
 // Client returns a client of the public API with this token; "" means SubmitterKey.

@@ -18,6 +18,7 @@ type Policy struct {
 type ServerPolicy struct {
 	Uploads Limit // uploaded files that no job refers to; an age of less than MinGrace counts as MinGrace
 	Workers Limit // workers that left the fleet
+	Audit   Limit // records of the audit log, without a limit of size
 	Events  int   // events in memory, for clients that reconnect
 }
 
@@ -33,7 +34,7 @@ func DefaultPolicy() Policy {
 
 // DefaultServerPolicy returns the limits of the server unless the administrator chose others.
 func DefaultServerPolicy() ServerPolicy {
-	return ServerPolicy{Uploads: Limit{Age: muster.Duration(24 * time.Hour)}, Workers: Limit{Age: muster.Duration(30 * 24 * time.Hour)}, Events: 10_000}
+	return ServerPolicy{Uploads: Limit{Age: muster.Duration(24 * time.Hour)}, Workers: Limit{Age: muster.Duration(30 * 24 * time.Hour)}, Audit: Limit{Age: muster.Duration(365 * 24 * time.Hour)}, Events: 10_000}
 }
 
 // UnlimitedPolicy returns the policy that keeps everything.

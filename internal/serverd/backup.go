@@ -73,7 +73,11 @@ func BackUpStopped(ctx context.Context, data, version string, w io.Writer) (_ ba
 
 // Restore restores a backup into an empty data directory.
 func Restore(ctx context.Context, r io.Reader, data string) (backup.Summary, error) {
-	return backup.Restore(ctx, r, data, sqlite.Verify)
+	sum, err := backup.Restore(ctx, r, data, sqlite.Verify)
+	if err != nil {
+		return sum, err
+	}
+	return sum, markRestored(data, sum)
 }
 
 // refuseIncomplete returns an error if a restore into the directory did not end.

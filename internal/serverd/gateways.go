@@ -81,7 +81,9 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Hosts: s.hosts(), Log: s.log.With(slog.String("dialect", cfg.Name))})
+		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Hosts: s.hosts(), Log: s.log.With(slog.String("dialect", cfg.Name)),
+			Denied: func(address string, status int) { s.auditGateway(cfg.Name, address, status) },
+		})
 		if option := "--dialect " + cfg.Name; err != nil && !strings.HasPrefix(err.Error(), option) {
 			return muster.Errorf(muster.CodeOf(err), "%s: %s", option, strings.TrimPrefix(err.Error(), cfg.Name+": "))
 		}
@@ -218,10 +220,10 @@ func (s *Server) connectLocal(ctx context.Context, dir, name, project string) (d
 		stored = localKeys{} // damaged: generate new ones
 	}
 	keys := stored
-	if keys.Join, err = localKey(ctx, s.store, stored.Join, auth.Join, name, ""); err != nil {
+	if keys.Join, err = localKey(ctx, s.ownKeys(), stored.Join, auth.Join, name, ""); err != nil {
 		return dialect.Server{}, err
 	}
-	if keys.Submitter, err = localKey(ctx, s.store, stored.Submitter, auth.Submitter, name, project); err != nil {
+	if keys.Submitter, err = localKey(ctx, s.ownKeys(), stored.Submitter, auth.Submitter, name, project); err != nil {
 		return dialect.Server{}, err
 	}
 	if keys != stored {

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
@@ -112,6 +113,7 @@ type Server struct {
 	webhooks   *webhook.Sender
 	secrets    *secrets.Keeper
 	sweeper    *sweeper.Sweeper
+	audit      *auditlog.Recorder
 	backupMu   sync.Mutex    // held by a backup
 	pinner     ipfsPinner    // nil for none
 	listener   net.Listener  // nil for a private server
@@ -209,6 +211,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	if err := s.openStore(ctx); err != nil {
 		return err
 	}
+	s.audit = auditlog.New(s.store, s.log)
 	if err := backup.RemoveLeftovers(s.cfg.Data); err != nil {
 		return err
 	}
@@ -246,6 +249,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
+		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
 		if err := link.Serve(ctx, countingConn{conn, s.metrics}, s.engine, worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
@@ -261,13 +265,13 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
+	s.keys = keyring.New(s.store, s.log)
 	var signIn *oidc.Provider
 	if s.cfg.SignIn.Issuer != "" {
 		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
 			return err
 		}
 	}
-	s.keys = keyring.New(s.store, s.log)
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
@@ -276,7 +280,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
-			Webhooks: s.webhooks, Secrets: s.secrets, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup,
+			Webhooks: s.webhooks, Secrets: s.secrets, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		})))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -288,8 +292,11 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	// The last step: a start that fails before it creates no tokens.
-	s.tokens, err = ensureTokens(ctx, s.store, s.cfg)
-	return err
+	if s.tokens, err = ensureTokens(ctx, s.ownKeys(), s.cfg); err != nil {
+		return err
+	}
+	s.auditStart()
+	return s.auditRestore(ctx)
 }
 
 // explainWait returns why a task waits.
@@ -354,7 +361,10 @@ func (s *Server) Run(ctx context.Context) error {
 	// The engine outlives the sessions, and the store the engine.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopEngine()
-	var engineGroup, tracing errgroup.Group
+	var engineGroup, tracing, auditing errgroup.Group
+	auditCtx, stopAudit := context.WithCancel(context.WithoutCancel(ctx)) // also for what happens while the server stops
+	defer stopAudit()
+	auditing.Go(func() error { return s.audit.Run(auditCtx) })
 	tracingCtx, stopTracing := context.WithCancel(context.WithoutCancel(ctx)) // also for the engine's last batch
 	defer stopTracing()
 	tracing.Go(func() error { return s.cfg.Tracer.Run(tracingCtx) })
@@ -403,7 +413,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	if len(s.gateways) > 0 || s.cfg.Private {
-		local := &http.Server{Handler: s.http.Handler, ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
+		local := &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ReadHeaderTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.IdleTimeout, ErrorLog: s.http.ErrorLog}
 		group.Go(func() error { return s.serveHTTP(serviceCtx, local, s.localPipe) })
 	}
 	err := group.Wait()
@@ -413,6 +423,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	stopTracing()
 	err = errors.Join(err, tracing.Wait())
+	s.audit.Stop()
+	stopAudit()
+	err = errors.Join(err, auditing.Wait())
 	return errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 }
 

@@ -136,13 +136,13 @@ func (s *Server) NewJoinToken(ctx context.Context) (string, error) {
 	now := muster.NewTime(time.Now())
 	for _, k := range existing {
 		if k.Name == localJoinName && k.Role == string(auth.Join) && k.ExpiresAt != 0 && k.ExpiresAt <= now {
-			if err := s.store.DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
+			if err := s.ownKeys().DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
 				return "", err
 			}
 		}
 	}
 	token := newToken(auth.Join)
-	return token, putKey(ctx, s.store, nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
+	return token, putKey(ctx, s.ownKeys(), nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
 }
 
 func newToken(role auth.Role) string {

@@ -112,8 +112,8 @@ type Key struct {
 	Job       muster.JobID    // the only job that it may read; 0 means all
 	Worker    muster.WorkerID // for a worker's own key
 	Parent    string          // id of the key that created it, and with which it is deleted, or ""
-	Subject   string          // of a sign-in: the user's issuer and subject; "" for other keys
 	Rotated   bool            // an old secret of Parent, which works like that key until ExpiresAt
+	Subject   string          // of a sign-in: the user's issuer and subject; "" for other keys
 	CreatedAt muster.Time
 	ExpiresAt muster.Time // 0 means never
 

@@ -20,6 +20,7 @@ type Store interface {
 	store.PolicyStore
 	store.RemovalStore
 	store.BlobRefReader
+	store.AuditStore
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }
 
@@ -267,8 +268,8 @@ func (s *Sweeper) pass(ctx context.Context) error {
 	if err := act.keys(ctx, nil); err != nil {
 		return err
 	}
-	if delayed {
-		return nil
+	if err := s.removeAudit(ctx, act, delayed); err != nil || delayed {
+		return err
 	}
 	return s.Store.SetLastPass(ctx, s.Engine.Now())
 }

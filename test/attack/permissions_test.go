@@ -93,6 +93,10 @@ func refusal(rt *rest.Route, who *caller, project string, job muster.JobID) int 
 		return http.StatusNotFound // of another project: the answer is that there is none
 	case rt.Verb == auth.ExecTasks && auth.Can(who.Principal, rt.Verb, auth.Object{Project: project, Owner: "another key"}) != nil:
 		return http.StatusForbidden
+	case slices.Contains([]string{"verify-audit-log", "export-audit-log"}, rt.ID):
+		if auth.Can(who.Principal, rt.Verb, auth.Object{Project: auth.AllProjects}) != nil {
+			return http.StatusForbidden
+		}
 	case rt.ID == "create-key":
 		what.Role = auth.Viewer
 		fallthrough

@@ -2,7 +2,8 @@ package mutants
 
 // withoutGuard are tests of what no single line guards, with the reason.
 var withoutGuard = map[string]string{
-	"TestReadinessFloodIsCheap": "the answer needs a lock and a cached result; the test is for whoever adds more to it",
+	"TestReadinessFloodIsCheap":           "the answer needs a lock and a cached result; the test is for those who add more to it",
+	"TestPrefixOfAKeyDoesNotAuthenticate": "a key is found by the hash of a whole token; no line accepts less",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
@@ -131,7 +132,7 @@ var list = []mutant{
 		guard: "if !info.IsDir() {", without: "if false {",
 	},
 	{
-		tests: []string{"TestProjectAdminsSeeOnlyTheirKeys"}, file: "internal/api/access/keys.go",
+		tests: []string{"TestProjectAdminsSeeOnlyTheirKeys", "TestProjectAdminsDoNotRotateOtherKeys"}, file: "internal/api/access/keys.go",
 		guard: "if i < 0 || !mayManage(ctx, &keys[i]) {", without: "if i < 0 {",
 	},
 	{
@@ -152,10 +153,54 @@ var list = []mutant{
 	},
 	{
 		tests: []string{
-			"TestStreamsEndWhenTheirKeyIsRevoked/revoked/api/v1/events", "TestStreamsEndWhenTheirKeyIsRevoked/expired/api/v1/events",
+			"TestStreamsEndWhenTheirKeyIsRevoked/revoked/api/v1/events",
 			"TestUploadsEndWhenTheirKeyIsRevoked", "TestSessionsEndWhenTheirKeyIsRevoked/websocket_after_welcome",
 		},
-		file: "internal/api/keyring/activekey.go", guard: "k.cancel(cause)", without: "_ = cause",
+		file: "internal/api/keyring/keyring.go", guard: "active.cancel(cause)", without: "_ = cause",
+	},
+	{
+		tests: []string{"TestStreamsEndWhenTheirKeyIsRevoked/expired/api/v1/events", "TestStreamsOfARotatedTokenEndWithItsOverlap"},
+		file:  "internal/api/keyring/keyring.go", guard: "active.cancel(expiredError(key))", without: "_ = key",
+	},
+	{
+		tests: []string{"TestStreamsOfARotatedTokenEndWithItsOverlap"}, file: "internal/api/keyring/keyring.go",
+		guard: "r.assign(active, *rotated)", without: "active.key.ID = key.ID",
+	},
+	{
+		tests: []string{"TestRotatedTokenIsRefusedAfterItsOverlap"}, file: "internal/api/keyring/keyring.go",
+		guard: "if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {", without: "if false {",
+	},
+	{
+		tests: []string{"TestOverlapsOnlyGetShorter"}, file: "internal/api/access/keys.go",
+		guard: "old.ExpiresAt = earliest(key.ExpiresAt, end)", without: "old.ExpiresAt = end",
+	},
+	{
+		tests: []string{"TestOverlapsOnlyGetShorter"}, file: "internal/api/access/keys.go",
+		guard: "earlier[i].ExpiresAt = earliest(earlier[i].ExpiresAt, end)", without: "_ = i",
+	},
+	{
+		tests: []string{"TestRotationsThatAreRefused"}, file: "internal/api/access/keys.go",
+		guard: "case body.Overlap > maxOverlap:", without: "case false:",
+	},
+	{
+		tests: []string{"TestRotationsThatAreRefused"}, file: "internal/api/access/keys.go",
+		guard: "case body.Overlap == 0 && key.ID == caller.FromContext(ctx).KeyID:", without: "case false:",
+	},
+	{
+		tests: []string{"TestRotationsThatAreRefused"}, file: "internal/api/access/keys.go",
+		guard: "case key.Rotated:", without: "case false:",
+	},
+	{
+		tests: []string{"TestLinksOfAnOldSecretEndWithIt"}, file: "internal/api/access/share.go",
+		guard: "key.ExpiresAt = min(key.ExpiresAt, by.Expires)", without: "_ = by",
+	},
+	{
+		tests: []string{"TestListsOfKeysHaveNoSecrets"}, file: "internal/auth/token.go",
+		guard: "const prefixRandom = 4", without: "const prefixRandom = 5",
+	},
+	{
+		tests: []string{"TestLastUseSurvivesARestart"}, file: "internal/serverd/server.go",
+		guard: "group.Go(func() error { return s.keys.Run(serviceCtx) })", without: "",
 	},
 	{
 		tests: []string{"TestUpgradeHidesTokens"}, file: "internal/cli/app/program.go",

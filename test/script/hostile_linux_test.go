@@ -79,6 +79,7 @@ var attackedCommands = []attackedCommand{
 	{name: "secrets", local: group}, {name: "secrets list"}, {name: "secrets set", args: "HF_TOKEN --file spec.yaml"}, {name: "secrets delete", args: "HF_TOKEN"},
 	{name: "notify", local: group}, {name: "notify list"}, {name: "notify set", args: "https://example.org/"}, {name: "notify deliveries"}, {name: "notify test", args: "https://example.net/"},
 	{name: "notify delete", args: "https://example.org/"},
+	{name: "audit", local: group}, {name: "audit list"}, {name: "audit follow", args: "--since 1d", until: "FAKE", keys: "\x03"}, {name: "audit verify"}, {name: "audit export"},
 	{name: "retention", local: group}, {name: "retention list"}, {name: "retention set", args: "--keep-jobs 9d"}, {name: "retention delete"}, {name: "prune", args: "--dry-run"},
 	{name: "backup", args: "$DATA.backup"}, {name: "restore", local: ownData},
 	{name: "doctor", unnamed: true}, {name: "bench", local: group}, {name: "bench compare", args: "4"},

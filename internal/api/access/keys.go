@@ -44,6 +44,8 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 	}
 	by := caller.FromContext(ctx)
 	project := cmp.Or(in.Body.Project, by.Project)
+	rec := caller.Audit(ctx)
+	rec.Project, rec.Detail = project, "role "+string(role)
 	if err := auth.Can(by, auth.CreateKeys, auth.Object{Project: cmp.Or(project, auth.AllProjects), Role: role}); err != nil {
 		return nil, err
 	}
@@ -55,6 +57,7 @@ func (a *Access) createKey(ctx context.Context, in *createKeyInput) (*rest.Respo
 		k.ExpiresAt = k.CreatedAt.Add(in.Body.TTL)
 	}
 	secret, err := a.makeKey(ctx, &k)
+	rec.Object = "key/" + k.ID
 	return rest.Respond(wire.MadeKey{Key: keyResponse(k), Secret: auth.WithPin(secret, a.Pin)}), err
 }
 
@@ -147,6 +150,12 @@ func (a *Access) managedKey(ctx context.Context, id string) (key store.Key, rota
 		return store.Key{}, nil, err
 	}
 	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id })
+	if i >= 0 {
+		caller.Audit(ctx).Project = keys[i].Project
+	}
+	if i >= 0 && !mayManage(ctx, &keys[i]) {
+		caller.Deny(ctx, muster.Errorf(muster.Forbidden, "the key %q may not manage this key, which is not of its project", caller.FromContext(ctx).Name))
+	}
 	if i < 0 || !mayManage(ctx, &keys[i]) {
 		return store.Key{}, nil, muster.Errorf(muster.NotFound, "there is no key %s: muster keys list shows all", id)
 	}
@@ -265,5 +274,7 @@ func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[
 	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
 	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
 	secret, err := a.makeKey(ctx, &key)
+	rec := caller.Audit(ctx)
+	rec.Object, rec.Detail = "worker/"+string(worker), "name "+in.Body.Name
 	return rest.Respond(link.Joined{Worker: worker, Key: secret}), err
 }

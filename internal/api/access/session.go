@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
@@ -20,7 +21,7 @@ const PathSession = wire.Prefix + "/session"
 func (a *Access) sessionRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "create-session", Method: http.MethodPost, Path: PathSession, Tag: "session", Public: true,
 		Summary: "Sign in a browser: check an API key and set it as a cookie that scripts cannot read"}, a.createSession)
-	rest.Handle(rr, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: PathSession, Tag: "session", Public: true, Status: http.StatusNoContent,
+	rest.Handle(rr, rest.Route{ID: "delete-session", Method: http.MethodDelete, Path: PathSession, Tag: "session", Public: true, Status: http.StatusNoContent, Audit: rest.AuditDenials,
 		Summary: "Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider"}, a.deleteSession)
 }
 
@@ -104,6 +105,7 @@ func (a *Access) createSession(ctx context.Context, in *createSessionInput) (*cr
 	if err != nil {
 		return nil, err
 	}
+	caller.Identify(caller.Audit(ctx), p)
 	return &createSessionOutput{SetCookie: sessionCookie(r, in.Body.Token, p.Expires), Body: a.whoamiResponse(p)}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -34,14 +35,14 @@ func (a *Access) signInRoutes(rr *rest.Router) {
 	rest.Stream(rr, rest.Route{ID: "begin-sign-in", Method: http.MethodGet, Path: PathSignIn + "/login", Tag: "session", Public: true, Status: http.StatusFound,
 		Summary: "Redirect a browser to the OpenID Connect provider"}, a.beginSignIn)
 	// Providers send query parameters of their own.
-	rest.Raw(rr, rest.Route{ID: "finish-sign-in", Method: http.MethodGet, Path: pathCallback, Public: true}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	rest.Raw(rr, rest.Route{ID: "finish-sign-in", Method: http.MethodGet, Path: pathCallback, Public: true, Audit: rest.AuditRead}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.finishSignIn(w, r); err != nil {
 			rr.WriteError(w, r, err)
 		}
 	}))
-	rest.Handle(rr, rest.Route{ID: "begin-device-sign-in", Method: http.MethodPost, Path: PathSignIn + "/device", Tag: "session", Public: true,
+	rest.Handle(rr, rest.Route{ID: "begin-device-sign-in", Method: http.MethodPost, Path: PathSignIn + "/device", Tag: "session", Public: true, Audit: rest.AuditDenials,
 		Summary: "Start a sign-in that the user completes in any browser, with a code"}, a.beginDeviceSignIn)
-	rest.Handle(rr, rest.Route{ID: "finish-device-sign-in", Method: http.MethodPost, Path: PathSignIn + "/device/token", Tag: "session", Public: true,
+	rest.Handle(rr, rest.Route{ID: "finish-device-sign-in", Method: http.MethodPost, Path: PathSignIn + "/device/token", Tag: "session", Public: true, Audit: rest.AuditCounted, // most only ask
 		Summary: "Get an API key once the user has signed in with the code"}, a.finishDeviceSignIn)
 }
 
@@ -139,6 +140,7 @@ func (a *Access) redirectFailed(w http.ResponseWriter, r *http.Request, err erro
 	if name == "unavailable" {
 		a.Log.WarnContext(r.Context(), "sign-in failed", slog.Any("error", err))
 	}
+	caller.Deny(r.Context(), err)
 	redirect(w, "/?sign-in="+name)
 }
 
@@ -189,6 +191,11 @@ func (a *Access) signedIn(ctx context.Context, u oidc.User) (store.Key, string, 
 	}
 	k := store.Key{Name: u.Name, Role: string(u.Role), Project: u.Project, Subject: u.Subject, CreatedAt: now, ExpiresAt: now.Add(muster.Duration(u.Session))}
 	secret, err := a.makeKey(ctx, &k)
+	if err == nil {
+		rec := caller.Audit(ctx)
+		caller.Identify(rec, auth.Principal{KeyID: k.ID, Name: k.Name, Role: u.Role, Project: k.Project})
+		rec.Object = "key/" + k.ID
+	}
 	return k, secret, err
 }
 

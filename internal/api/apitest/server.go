@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/catalog"
@@ -134,13 +135,14 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
 	s.Exec = execrelay.New(s.Engine, log)
+	recorder := auditlog.New(s.Store, log)
 	cfg := api.Config{
 		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
 		Webhooks: webhooks, Secrets: s.Secrets, Notifications: s.Store, Retention: sweep, // which deletes no files here
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
+		Audit: recorder, AuditLog: s.Store, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
 	}
 	if s.signIn != nil {
 		cfg.URL, cfg.SignIn = PublicURL, s.signIn
@@ -156,6 +158,7 @@ func (s *Server) Start(tb testing.TB) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = s.Engine.Run(ctx) })
 	running.Go(func() { _ = s.Exec.Run(ctx) })
+	running.Go(func() { _ = recorder.Run(ctx) })
 	running.Go(func() { _ = webhooks.Run(ctx) })
 	running.Go(func() { _ = server.Serve(listener) })
 	<-s.Engine.Ready()

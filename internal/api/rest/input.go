@@ -64,6 +64,7 @@ func (rr *Router) AuthorizedJob(ctx context.Context, text string, verb auth.Verb
 func (rr *Router) AuthorizeJob(ctx context.Context, id muster.JobID, verb auth.Verb) error {
 	p := caller.FromContext(ctx)
 	if p.Job != 0 && p.Job != id {
+		caller.Deny(ctx, muster.Errorf(muster.Forbidden, "the key %q only reads job %d", p.Name, p.Job))
 		return jobNotFound(id)
 	}
 	if p.Project == "" {
@@ -73,7 +74,9 @@ func (rr *Router) AuthorizeJob(ctx context.Context, id muster.JobID, verb auth.V
 	if err != nil {
 		return err
 	}
-	if auth.Can(p, verb, auth.Object{Project: project, Job: id}) != nil {
+	if err := auth.Can(p, verb, auth.Object{Project: project, Job: id}); err != nil {
+		caller.Audit(ctx).Project = project
+		caller.Deny(ctx, err)
 		return jobNotFound(id)
 	}
 	return nil

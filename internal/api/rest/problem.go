@@ -79,6 +79,7 @@ func (rr *Router) problem(r *http.Request, err error) *problem {
 	if apiErr.Code == muster.Internal && r.Context().Err() == nil {
 		rr.log.ErrorContext(r.Context(), "request failed", slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Any("error", err))
 	}
+	noteError(r.Context(), apiErr)
 	status, ok := statuses[apiErr.Code]
 	if !ok {
 		status = http.StatusInternalServerError

@@ -42,6 +42,7 @@ type Route struct {
 	Body             *huma.RequestBody
 	Public           bool // no key is needed
 	Shared           bool // a key for one job may use it: the answer is about that job only
+	Audit            Audit
 }
 
 // routeOf returns the route of an operation.
@@ -51,7 +52,11 @@ func routeOf(op *huma.Operation) Route {
 }
 
 func (rr *Router) operation(rt Route) huma.Operation {
-	rr.routes = append(rr.routes, rt)
+	path := rt.Path
+	if rt.Wildcard {
+		path = wildcardPath(path)
+	}
+	rr.register(rt, rt.Method+" "+path)
 	op := huma.Operation{
 		OperationID: rt.ID, Method: rt.Method, Path: rt.Path, Tags: []string{rt.Tag}, Summary: rt.Summary,
 		DefaultStatus: rt.Status, MaxBodyBytes: maxBody + 1, BodyReadTimeout: bodyTimeout,
@@ -93,6 +98,11 @@ func (rr *Router) schemaOf(t reflect.Type) *huma.Schema {
 	return rr.Document().Components.Schemas.Schema(t, true, "")
 }
 
+func (rr *Router) register(rt Route, pattern string) {
+	rr.routes = append(rr.routes, rt)
+	rr.byPattern[pattern] = rt
+}
+
 // Handle registers an operation that answers with JSON.
 func Handle[I, O any](rr *Router, rt Route, h func(ctx context.Context, in *I) (*O, error)) {
 	huma.Register(rr.huma, rr.operation(rt), func(ctx context.Context, in *I) (*O, error) {
@@ -128,8 +138,9 @@ func Stream[I any](rr *Router, rt Route, h func(w http.ResponseWriter, r *http.R
 
 // Raw registers an operation that is not in the OpenAPI document, of any method if rt has none. The caller must have a key unless rt is public.
 func Raw(rr *Router, rt Route, h http.Handler) {
-	rr.routes = append(rr.routes, rt)
-	rr.mux.HandleFunc(strings.TrimSpace(rt.Method+" "+rt.Path), func(w http.ResponseWriter, r *http.Request) {
+	pattern := strings.TrimSpace(rt.Method + " " + rt.Path)
+	rr.register(rt, pattern)
+	rr.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := rr.authorize(r.Context(), rt, nil); err != nil {
 			rr.WriteError(w, r, err)
 			return

@@ -26,14 +26,15 @@ type Router struct {
 	log            *slog.Logger
 	projectOf      func(context.Context, muster.JobID) (string, error)
 	routes         []Route
+	byPattern      map[string]Route  // of mux
 	literalMethods map[string]string // methods of paths without parameters
 }
 
 // New returns a router of the API in a version of Muster. projectOf returns the project of a job, or NotFound.
 func New(mux *http.ServeMux, version string, log *slog.Logger, projectOf func(context.Context, muster.JobID) (string, error)) *Router {
-	rr := &Router{mux: mux, log: log, projectOf: projectOf}
+	rr := &Router{mux: mux, log: log, projectOf: projectOf, byPattern: map[string]Route{}}
 	rr.huma = huma.NewAPI(rr.config(version), wildcardAdapter{humago.NewAdapter(mux, "")})
-	rr.huma.UseMiddleware(withStatusOverride, rr.restrictToJob, rr.rejectEmptyParams)
+	rr.huma.UseMiddleware(withStatusOverride, rr.describe, rr.restrictToJob, rr.rejectEmptyParams)
 	return rr
 }
 
@@ -73,11 +74,14 @@ type wildcardAdapter struct{ huma.Adapter }
 func (a wildcardAdapter) Handle(op *huma.Operation, handler func(huma.Context)) {
 	if routeOf(op).Wildcard {
 		withWildcard := *op
-		withWildcard.Path = op.Path[:len(op.Path)-1] + "...}"
+		withWildcard.Path = wildcardPath(op.Path)
 		op = &withWildcard
 	}
 	a.Adapter.Handle(op, handler)
 }
+
+// wildcardPath returns the path for ServeMux of one whose last parameter may have slashes.
+func wildcardPath(path string) string { return path[:len(path)-1] + "...}" }
 
 // restrictToJob rejects requests of a key for one job that are not about that job.
 func (rr *Router) restrictToJob(ctx huma.Context, next func(huma.Context)) {
@@ -111,6 +115,7 @@ func authorizeShared(ctx huma.Context, p auth.Principal) error {
 		}
 	}
 	if id != p.Job {
+		caller.Deny(ctx.Context(), muster.Errorf(muster.Forbidden, "the key %q only reads job %d", p.Name, p.Job))
 		return jobNotFound(id)
 	}
 	return nil

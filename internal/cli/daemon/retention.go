@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"time"
+
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
@@ -40,6 +42,7 @@ func (o *retentionOptions) flags() []cli.Flag {
 		project("keep-late-reports", "How long to keep reports of attempts that had been given up", &o.policy.LateReports, defaults.LateReports),
 		server("keep-uploads", "How long to keep uploaded files that no job refers to, at least 1h", &o.server.Uploads),
 		server("keep-workers", "How long to keep workers that left", &o.server.Workers),
+		server("keep-audit", "How long to keep records of the audit log: an age, at least 1d, or a number, at least 1000", &o.server.Audit),
 		app.Option{Name: "keep-events", Value: "number", Usage: "How many events to keep for clients that reconnect", Group: "Retention"}.WithEnv().IntVar(&o.server.Events, minEvents, maxEvents),
 	}
 }
@@ -55,5 +58,17 @@ func (o *retentionOptions) check() error {
 	if age := o.server.Uploads.Age; age > 0 && age < retention.MinGrace {
 		return muster.Errorf(muster.Invalid, "--keep-uploads %s is too short: a client that has uploaded files needs time to submit its job; use at least 1h", o.server.Uploads)
 	}
+	switch l := o.server.Audit; {
+	case l.Bytes > 0:
+		return muster.Errorf(muster.Invalid, "--keep-audit %s: the audit log has no limit of size; use an age, a number or forever", l)
+	case l.Age > 0 && l.Age < minAuditAge, l.Number > 0 && l.Number < minAuditRecords:
+		return muster.Errorf(muster.Invalid, "--keep-audit %s is too short: use at least 1d or 1000", l)
+	}
 	return nil
 }
+
+// The least limits of the audit log.
+const (
+	minAuditAge     = muster.Duration(24 * time.Hour)
+	minAuditRecords = 1000
+)

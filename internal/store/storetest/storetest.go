@@ -14,8 +14,8 @@ import (
 type Store interface {
 	store.Writer
 	store.Reader
-	keyStores
-	otherReaders
+	store.KeyStore
+	others
 	fileStores
 	webhookStores
 	retentionStores
@@ -23,13 +23,11 @@ type Store interface {
 }
 
 type (
-	keyStores interface {
-		store.KeyStore
+	others interface {
 		store.SecretStore
-	}
-	otherReaders interface {
 		store.LateReportReader
 		store.SummaryReader
+		store.AuditStore
 	}
 	fileStores interface {
 		store.PinStore
@@ -83,6 +81,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Policies", "Policies of projects are replaced and deleted.", policies},
 		{"Departed", "Expired keys, and keys and grants of workers that do not exist, are deleted in parts.", departedKeys},
 		{"BlobRefs", "All references to blobs are listed page by page: those of specs, tasks, attempts and late reports, and uploads that are not reported.", blobRefs},
+		{"Audit", "The audit log is one chain, which is listed by any filter and stays verifiable while its first records are removed.", auditLog},
 		{"BadQueries", "Unknown jobs are NotFound; bad cursors and limits are Invalid.", badQueries},
 		{"Readers", "Readers see only whole commits, also during commits.", readers},
 		{"Closed", "After Close all calls are refused.", closed},

@@ -1,5 +1,56 @@
 // Generated from openapi.json by npm run gen. Do not edit.
 export interface paths {
+    "/api/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List records of the audit log, newest first by default. To follow it, ask for those after the last number, oldest first */
+        get: operations["list-audit-records"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Export the audit log as lines of JSON: the base, all records, and the head. It is complete only if it ends with the head */
+        get: operations["export-audit-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/audit/verify": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Verify the hash chain of the whole audit log, which must not have been changed since it was written */
+        get: operations["verify-audit-log"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/backup": {
         parameters: {
             query?: never;
@@ -1265,6 +1316,81 @@ export interface components {
             severity: "critical" | "warning" | "info";
             worker?: string;
             worker_name?: string;
+        };
+        AuditPage: {
+            /** @description cursor of the next page; absent on the last one */
+            next?: string;
+            records: components["schemas"]["AuditRecord"][] | null;
+        };
+        AuditRecord: {
+            /** @description IP address of the caller's connection */
+            address?: string;
+            /**
+             * Format: date-time
+             * @description of the first occurrence; never before that of the previous record
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description number of occurrences that this record stands for
+             */
+            count: number;
+            /** @description why it was denied, the code of the error, or what was done */
+            detail?: string;
+            hash: string;
+            /** @description id of the caller's API key; absent for an unknown caller and for the server itself */
+            key?: string;
+            key_name?: string;
+            /** @example job/17 */
+            object?: string;
+            /** @description id of the operation in the API, or one of the server itself */
+            operation: string;
+            /** @enum {string} */
+            outcome: "allowed" | "denied" | "failed";
+            project?: string;
+            /** @description trace id of the request */
+            request?: string;
+            /** @description role of the key; server for the server itself */
+            role?: string;
+            /**
+             * Format: int64
+             * @description number, from 1 without gaps
+             */
+            seq: number;
+            /**
+             * Format: int64
+             * @description HTTP status of the answer
+             */
+            status?: number;
+            /**
+             * Format: date-time
+             * @description of the last occurrence, if there are several
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            until?: string;
+            /** @description gateway that the caller used */
+            via?: string;
+            /** @description worker of the key */
+            worker?: string;
+        };
+        AuditVerification: {
+            /** @description HASH@SEQ of the last record that retention removed; the number is 0 for none */
+            base: string;
+            /** @description HASH@SEQ of the last verified record. Note it elsewhere: a later verification that is given it finds that records at the end were removed or that the log was written again */
+            head: string;
+            intact: boolean;
+            problem?: string;
+            /**
+             * Format: int64
+             * @description number of verified records
+             */
+            records: number;
+            /**
+             * Format: int64
+             * @description number of the first record that is not as it was written
+             */
+            seq?: number;
         };
         BlobCheck: {
             /**
@@ -3038,6 +3164,114 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    "list-audit-records": {
+        parameters: {
+            query?: {
+                /** @description next of the previous page */
+                cursor?: string;
+                /** @description maximum number of rows */
+                limit?: number;
+                /** @description recorded then or later */
+                since?: string;
+                /** @description recorded then or earlier */
+                until?: string;
+                /** @description id or name of the caller's key */
+                key?: string;
+                operation?: string;
+                object?: string;
+                project?: string;
+                outcome?: "allowed" | "denied" | "failed";
+                /** @description only records with a higher number */
+                after?: number;
+                order?: "newest" | "oldest";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "export-audit-log": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "verify-audit-log": {
+        parameters: {
+            query?: {
+                /** @description a head that was noted earlier, HASH@SEQ: also verify that the log has this record */
+                head?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditVerification"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     backup: {
         parameters: {
             query?: never;
