@@ -9,5 +9,6 @@ type Allow struct {
 	Users       []string `json:"users,omitzero"`         // container users, as in container.user; "" is the image's own
 	Mounts      []string `json:"mounts,omitzero"`        // host folders, including their content; with :ro read-only; nil allows none
 	Env         []string `json:"env,omitzero"`           // patterns of variable names that specs may set
+	Secrets     []string `json:"secrets,omitzero"`       // patterns of names of secrets that tasks may be given
 	HostNetwork bool     `json:"host_network,omitempty"` // containers may use the host's network
 }

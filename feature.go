@@ -12,6 +12,7 @@ const (
 	FeatureInputs       = "inputs"       // inputs
 	FeatureOutputs      = "outputs"      // outputs
 	FeatureEnv          = "env"          // env
+	FeatureSecrets      = "secrets"      // secrets
 	FeatureStdin        = "stdin"        // stdin
 	FeatureArgs         = "args"         // script.args
 	FeatureURL          = "url"          // script.url
@@ -39,7 +40,7 @@ const (
 
 // SpecFeatures lists the features of stages, in the order in which Features returns them.
 var SpecFeatures = []string{
-	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureStdin, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
+	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureSecrets, FeatureStdin, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
 	FeatureRequirements, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
 }
 
@@ -68,6 +69,8 @@ func (t *TaskSpec) uses(feature string) bool {
 		return len(t.Outputs) > 0
 	case FeatureEnv:
 		return len(t.Env) > 0
+	case FeatureSecrets:
+		return len(t.Secrets) > 0
 	case FeatureStdin:
 		return t.Stdin != ""
 	case FeatureArgs:

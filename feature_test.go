@@ -42,7 +42,8 @@ func TestFeaturesOfAStage(t *testing.T) {
 	}
 	all := muster.TaskSpec{
 		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""}, Stdin: "f",
-		Script: &muster.Script{URL: "https://example.org/a.sh", Args: []string{"a"}}, Run: &muster.Command{Shell: "a", Argv: []string{"a"}},
+		Secrets: make([]muster.Secret, 1),
+		Script:  &muster.Script{URL: "https://example.org/a.sh", Args: []string{"a"}}, Run: &muster.Command{Shell: "a", Argv: []string{"a"}},
 		Python: &muster.Python{Requirements: "r"}, Checkpoint: &muster.Checkpoint{}, Gang: &muster.Gang{}, Launcher: "torchrun", Network: "none", Array: &muster.Array{},
 	}
 	if got := muster.Features(&all); !slices.Equal(got, muster.SpecFeatures) {

@@ -49,6 +49,7 @@ type TaskSpec struct {
 	Python       *Python           `json:"python,omitempty"`
 	Stdin        string            `json:"stdin,omitempty"` // a local file; once submitted, sha256:… of its content
 	Env          map[string]string `json:"env,omitempty"`
+	Secrets      []Secret          `json:"secrets,omitempty"`   // of the project
 	Image        string            `json:"image,omitempty"`     // of a container, such as python:3.12 or ghcr.io/acme/train@sha256:…
 	Isolation    string            `json:"isolation,omitempty"` // container, process or auto; default: container with an image, else process
 	Container    *Container        `json:"container,omitempty"`

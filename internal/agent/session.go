@@ -225,9 +225,18 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 		reject(why)
 		return
 	}
+	for i := range spec.Secrets {
+		if name := spec.Secrets[i].Name; !slices.ContainsFunc(as.Secrets, func(v muster.SecretValue) bool { return v.Name == name }) {
+			reject("the assignment does not have the secret " + name)
+			return
+		}
+	}
 	t := &run.Task{
 		Attempt: as.Attempt, Job: group.UID, Project: group.Project, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
-		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Assigned: now,
+		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Secrets: as.Secrets, Assigned: now,
+	}
+	for i := range as.Secrets {
+		t.Redact = append(t.Redact, as.Secrets[i].Value)
 	}
 	inline := spec.Kind == muster.KindNoop
 	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {

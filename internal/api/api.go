@@ -49,6 +49,7 @@ type Config struct {
 	Views         Views
 	Webhooks      Webhooks
 	Retention     Retention
+	Secrets       Secrets
 	Backup        BackupFunc
 	Notifications NotificationStore
 	Audit         Auditor
@@ -150,6 +151,7 @@ func newServer(cfg Config) *server {
 	s.kindRoutes()
 	s.eventRoutes()
 	s.notifyRoutes()
+	s.secretRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
 	s.auditRoutes()

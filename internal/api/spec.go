@@ -69,6 +69,11 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}
+	if errs := s.checkSecrets(spec); len(errs) > 0 {
+		err := muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %s", errs[0])
+		err.Fields = errs
+		return nil, err
+	}
 	if err := s.sealNotifications(spec); err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func TestPermissions(t *testing.T) {
 		{auth.Principal{Role: auth.Viewer}, "[read jobs see workers read metrics]"},
 		{auth.Principal{Role: auth.Viewer, Project: "p"}, "[read jobs see workers]"},
 		{auth.Principal{Role: auth.Viewer, Project: "p", Job: 7}, "[read jobs]"},
-		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel, retry or edit jobs see workers create keys manage keys join workers read blobs write blobs manage notifications remove or keep jobs manage retention execute commands in tasks read the audit log]"},
+		{auth.Principal{Role: auth.Admin, Project: "p"}, "[read jobs submit jobs cancel, retry or edit jobs see workers create keys manage keys join workers read blobs write blobs manage notifications manage secrets remove or keep jobs manage retention execute commands in tasks read the audit log]"},
 		{auth.Principal{Role: auth.Operator}, "[read jobs cancel, retry or edit jobs see workers steer workers create keys join workers remove or keep jobs manage retention read metrics]"},
 		{auth.Principal{Role: auth.Join}, "[join workers]"},
 		{auth.Principal{Role: auth.Join, Project: "p"}, "[join workers]"},

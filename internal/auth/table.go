@@ -19,6 +19,7 @@ const (
 	ReadBlobs     Verb = "read blobs"
 	WriteBlobs    Verb = "write blobs"
 	ManageNotify  Verb = "manage notifications"
+	ManageSecrets Verb = "manage secrets"
 	RemoveJobs    Verb = "remove or keep jobs"
 
 	ManageRetention Verb = "manage retention"
@@ -61,6 +62,7 @@ var Table = []Rule{
 	{ReadBlobs, Project, []Role{Admin, Submitter, Worker}, "download uploaded files; workers: those that their tasks need"},
 	{WriteBlobs, Project, []Role{Admin, Submitter, Worker}, "upload files"},
 	{ManageNotify, Project, []Role{Admin}, "webhooks of a project and their secret"},
+	{ManageSecrets, Project, []Role{Admin}, "set and delete secrets. Who may submit jobs sees the names of a project's secrets and may name them in tasks, which get their values"},
 	{RemoveJobs, Project, []Role{Admin, Operator, Submitter}, "remove ended jobs, and exempt jobs from retention"},
 	{ManageRetention, Project, []Role{Admin, Operator}, "retention policies, and deletion of what exceeds them"},
 	{ReadMetrics, Fleet, []Role{Admin, Operator, Submitter, Viewer}, "metrics of the server, and why a gateway fails"},

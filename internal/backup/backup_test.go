@@ -101,6 +101,7 @@ func verify(_ context.Context, path string) (store.DatabaseInfo, error) {
 func kept() map[string]string {
 	return map[string]string{
 		"webhook.key":                      "key",
+		"secrets.key":                      "key",
 		"history":                          "charts",
 		"local/keys.json":                  "{}",
 		"dialects/qubix/accounts.key":      "secret",

@@ -102,7 +102,7 @@ func (a *runner) commands() []*cli.Command {
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), artifacts.Command(a.App), bench.Command(a.App),
-		fleet.Command(a.App), a.keysCommand(), audit.Command(a.App), a.notifyCommand(),
+		fleet.Command(a.App), a.keysCommand(), audit.Command(a.App), a.secretsCommand(), a.notifyCommand(),
 	}, retention.AdminCommands(a.App), backup.Commands(a.App), []*cli.Command{
 		a.versionCommand(), a.CompletionCommand(),
 	})

@@ -40,6 +40,7 @@ type runConfig struct {
 	container  muster.Container
 	mounts     []string
 	envFiles   []string
+	secrets    []string
 	stdin      bool
 }
 
@@ -58,6 +59,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Var(app.Option{Name: "array", Value: "range", Usage: "Run one task for each index, such as 0-9 or 1,3,10-30:5, with the index in $MUSTER_INDEX"},
 			&c.array, parseArray, muster.Array.String),
 		app.Option{Name: "gang", Usage: "Run this number of tasks, which start together or not at all, with the rank in $MUSTER_RANK"}.IntVar(&c.gang, 1, muster.MaxGangSize),
+		app.Option{Name: "secret", Value: "name", Usage: "Give the task this secret of the project, as the variable of that name; may be repeated", Complete: c.CompleteSecrets(&c.project)}.RepeatedVar(&c.secrets),
 		app.Option{Name: "launcher", Usage: "Start the task's processes with this program: torchrun"}.EnumVar(&t.Launcher, muster.LauncherTorchrun),
 		app.Option{Name: "nproc-per-node", Usage: "Number of processes that the launcher starts for each task (default: one per GPU, at least one)"}.IntVar(&t.NProcPerNode, 1, 1024),
 		app.Option{Name: "kind", Usage: "Kind of task: process, script, container, noop, or one of 'muster kinds' (default: inferred from the other options)", Complete: c.CompleteKinds()}.StringVar(&t.Kind),
@@ -272,6 +274,9 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	}
 	if maps.Copy(env, t.Env); len(env) > 0 {
 		t.Env = env
+	}
+	for _, name := range c.secrets {
+		t.Secrets = append(t.Secrets, muster.Secret{Name: name})
 	}
 	switch {
 	case t.Kind == muster.KindNoop && len(args) > 0:

@@ -27,6 +27,8 @@ type (
 	MadeKey = wire.MadeKey
 	// Whoami describes the caller and the server.
 	Whoami = wire.Whoami
+	// Secret describes a secret of a project.
+	Secret = wire.Secret
 	// ProjectNotify is the notifications of a project.
 	ProjectNotify = wire.ProjectNotify
 	// Delivery is one request to a webhook.
@@ -417,6 +419,32 @@ func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 // Whoami returns who the caller is and the server's version.
 func (c *Client) Whoami(ctx context.Context) (Whoami, error) {
 	return get[Whoami](ctx, c, "/whoami", nil)
+}
+
+// Secrets lists the secrets of a project, without their values.
+func (c *Client) Secrets(ctx context.Context, project string) ([]Secret, error) {
+	list, err := get[wire.Secrets](ctx, c, secretPath(project, ""), nil)
+	return list.Secrets, err
+}
+
+// SetSecret sets a secret of a project for all workers, or only for those with all of the tags workers.
+func (c *Client) SetSecret(ctx context.Context, project, name, value string, workers []string) (Secret, error) {
+	var s Secret
+	err := c.do(ctx, call{method: http.MethodPut, path: secretPath(project, name), body: wire.NewSecret{Value: value, Workers: workers}, out: &s, idempotent: true})
+	return s, err
+}
+
+// DeleteSecret deletes a secret of a project.
+func (c *Client) DeleteSecret(ctx context.Context, project, name string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: secretPath(project, name)})
+}
+
+func secretPath(project, name string) string {
+	path := "/projects/" + url.PathEscape(project) + "/secrets"
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	return path
 }
 
 // ProjectNotify returns the notifications of a project.

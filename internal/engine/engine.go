@@ -51,6 +51,13 @@ type Blobs interface {
 	Quarantine(ctx context.Context, sha256 string, read io.ReadSeekCloser) (bool, error)
 }
 
+// Secrets keeps the secrets of projects.
+type Secrets interface {
+	// Values returns the values of a task's secrets for a worker with tags, without delay. Its errors are NotFound if there is no such secret;
+	// others may pass, or do not apply to other workers.
+	Values(project string, secrets []muster.Secret, tags []string) ([]muster.SecretValue, error)
+}
+
 // Config configures an Engine.
 type Config struct {
 	Store  Store
@@ -58,6 +65,10 @@ type Config struct {
 	Blobs  Blobs
 	Events Publisher
 	Sched  sched.Config
+	// Secrets are given to tasks that name them.
+	Secrets Secrets
+	// PlainSecrets lets workers on other machines have secrets. Else only those that connect over the loopback interface have them.
+	PlainSecrets bool
 	// Addresses are networks in which workers may name their address, besides the one that they connect from.
 	Addresses []netip.Prefix
 	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.

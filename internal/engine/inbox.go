@@ -44,10 +44,7 @@ func (in *inbox) post(ctx context.Context, l request) error {
 		if len(in.queue) < inboxLimit {
 			in.queue = append(in.queue, l)
 			in.mu.Unlock()
-			select {
-			case in.wake <- struct{}{}:
-			default:
-			}
+			in.notify()
 			return nil
 		}
 		if in.notFull == nil {
@@ -60,6 +57,24 @@ func (in *inbox) post(ctx context.Context, l request) error {
 		case <-ctx.Done():
 			return muster.Errorf(muster.Unavailable, "not done, safe to retry: the server is busy: %w", ctx.Err())
 		}
+	}
+}
+
+// add adds a request of the engine's own goroutine, which must not wait, also if the inbox is full. A closed inbox drops it.
+func (in *inbox) add(l request) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.closed == nil {
+		in.queue = append(in.queue, l)
+		in.notify()
+	}
+}
+
+// notify wakes the engine.
+func (in *inbox) notify() {
+	select {
+	case in.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 
@@ -20,6 +21,8 @@ type session struct {
 	ended  atomic.Bool // send nothing more
 	name   string      // of the worker
 	bound  link.Enrolment
+	tags   atomic.Pointer[[]string]
+	remote bool      // it is on another machine
 	refs   groupRefs // Run's goroutine only
 	owned  *ownedAttempts
 
@@ -40,10 +43,11 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		return nil, nil, err
 	}
 	s := e.newSession(h.Worker, send)
-	s.name, s.bound = h.Name, h.Enrolment
+	s.name, s.bound, s.remote = h.Name, h.Enrolment, !isLoopback(h.RemoteIP)
 	if err := s.bind(&h.Offer); err != nil {
 		return nil, nil, err
 	}
+	s.tags.Store(&h.Tags)
 	type lists struct {
 		keep, stop []muster.AttemptID
 		sharedName bool
@@ -227,6 +231,7 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []sched.Event {
 		events = append(events, sched.Ready{Worker: s.worker, Constrained: f.Ready.Constrained})
 	}
 	if f.Offer != nil {
+		s.tags.Store(&f.Offer.Tags)
 		events = append(events, sched.Offered{Worker: s.worker, Offer: *f.Offer})
 	}
 	for _, a := range f.Accepted {
@@ -292,7 +297,12 @@ func (e *Engine) send(cmds []sched.Command) {
 		}
 		switch w := cmd.(type) {
 		case sched.Assign:
-			s.assign(f, w)
+			secrets, err := s.secrets(&w)
+			if err != nil {
+				s.withhold(w.Attempt, err)
+				continue
+			}
+			s.assign(f, w, secrets)
 		case sched.Stop:
 			f.Cancel = append(f.Cancel, link.Cancel{Attempt: w.Attempt, Reason: w.Reason, Drop: w.Outcome == muster.AttemptLost})
 		case sched.Drained:
@@ -306,14 +316,43 @@ func (e *Engine) send(cmds []sched.Command) {
 	}
 }
 
+// secrets returns the values of an attempt's secrets, if the worker may have them.
+func (s *session) secrets(w *sched.Assign) ([]muster.SecretValue, error) {
+	if len(w.Spec.Secrets) == 0 {
+		return nil, nil
+	}
+	if s.remote && !s.engine.cfg.PlainSecrets {
+		return nil, muster.Errorf(muster.Forbidden, "the server has no TLS and sends secrets only to workers on its own machine: start it with --tls, or with --plain-secrets if the network is trusted")
+	}
+	return s.engine.cfg.Secrets.Values(w.Project, w.Spec.Secrets, *s.tags.Load())
+}
+
+// withhold ends an attempt that was not sent to the worker: it fails if its secrets do not exist, else the task is placed again.
+func (s *session) withhold(a muster.AttemptID, why error) {
+	var event sched.Event = sched.Rejected{Worker: s.worker, Attempt: a, Message: why.Error()}
+	if muster.CodeOf(why) == muster.NotFound {
+		event = sched.Finished{Worker: s.worker, Report: muster.Report{Attempt: a, Outcome: muster.AttemptFailed, Reason: muster.BadReference, Message: why.Error()}}
+	}
+	s.engine.inbox.add(request{
+		decide: func(st *sched.State, now muster.Time, _ *batch) error { return st.Apply(now, event) },
+		done:   func(error) {}, // an error says that the attempt has ended meanwhile
+	})
+}
+
+// isLoopback reports whether an address is of this machine's loopback interface. "" is that of a worker in this process.
+func isLoopback(ip string) bool {
+	addr, err := netip.ParseAddr(ip)
+	return ip == "" || err == nil && addr.Unmap().IsLoopback()
+}
+
 // assign adds an assignment to a frame, and the stage's spec if the session has not sent it.
-func (s *session) assign(f *link.ToWorker, w sched.Assign) {
+func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.SecretValue) {
 	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
 		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec, Project: w.Project})
 	}
-	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs}
+	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {
 		a.Spec = dag.Bind(w.Spec, w.Element)
 	}

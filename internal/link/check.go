@@ -378,11 +378,20 @@ func checkAssign(a *Assign) error {
 			return err
 		}
 	}
-	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkEach("inputs", a.Inputs, func(in *muster.InputFile) error {
+	return cmp.Or(checkOptional("gang", a.Gang, checkGang), checkSecrets(a.Secrets), checkEach("inputs", a.Inputs, func(in *muster.InputFile) error {
 		if in.Path == "" {
 			return inField("path", fieldErrorf("is missing"))
 		}
 		return cmp.Or(checkHash("sha256", in.SHA256), checkNumber("size", in.Size))
+	}))
+}
+
+func checkSecrets(list []muster.SecretValue) error {
+	return cmp.Or(checkCount("secrets", len(list), muster.MaxTaskSecrets), checkEach("secrets", list, func(s *muster.SecretValue) error {
+		if s.Name == "" || len(s.Value) == 0 {
+			return fieldErrorf("has no name or no value")
+		}
+		return cmp.Or(checkLength("name", s.Name, muster.MaxNameSize), checkLength("value", string(s.Value), muster.MaxSecretSize))
 	}))
 }
 

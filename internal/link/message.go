@@ -130,6 +130,8 @@ type Assign struct {
 	Spec    *muster.TaskSpec   `json:"spec,omitempty"`    // replaces the group's if that has ${index} or ${matrix…}
 	Grant   muster.Grant       `json:"grant,omitzero"`
 	Inputs  []muster.InputFile `json:"inputs,omitempty"`
+	// Secrets has the values of the spec's secrets, once for each name. The worker writes them to no file but those that the spec names.
+	Secrets []muster.SecretValue `json:"secrets,omitempty"`
 
 	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the Tree that an earlier attempt saved
 	Gang       *muster.Membership `json:"gang,omitempty"`

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"sync"
@@ -228,6 +229,9 @@ func assignSize(a *Assign) int {
 	}
 	if a.Gang != nil {
 		n += textSize(a.Gang.Master)
+	}
+	for i := range a.Secrets {
+		n += messageOverhead + len(a.Secrets[i].Name) + base64.StdEncoding.EncodedLen(len(a.Secrets[i].Value))
 	}
 	if a.Spec != nil {
 		n += jsonSize(a.Spec)

@@ -18,10 +18,23 @@ import (
 // container or as a process it checks what applies to both. A nil Allow is the default policy.
 func Check(a *muster.Allow, t *muster.TaskSpec) string {
 	if a != nil && a.Env != nil {
-		for _, name := range slices.Sorted(maps.Keys(t.Env)) {
+		names := slices.Sorted(maps.Keys(t.Env))
+		for i := range t.Secrets {
+			if name := t.Secrets[i].Variable(); name != "" {
+				names = append(names, name)
+			}
+		}
+		for _, name := range names {
 			// With = or NUL in its name, it would set another variable.
-			if strings.ContainsAny(name, "=\x00") || !slices.ContainsFunc(a.Env, func(p string) bool { return matchPattern(p, name) }) {
+			if strings.ContainsAny(name, "=\x00") || !matchesAny(a.Env, name) {
 				return "its owner does not allow tasks to set the variable " + name
+			}
+		}
+	}
+	if a != nil && a.Secrets != nil {
+		for i := range t.Secrets {
+			if name := t.Secrets[i].Name; !matchesAny(a.Secrets, name) {
+				return "its owner does not allow tasks to have the secret " + name
 			}
 		}
 	}
@@ -94,6 +107,11 @@ func matchImage(pattern, ref string) bool {
 	return matchPattern(pattern, name)
 }
 
+// matchesAny reports whether a name matches one of patterns.
+func matchesAny(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matchPattern(p, name) })
+}
+
 // matchPattern reports whether the pattern, in which * matches any text, matches s.
 func matchPattern(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
@@ -160,10 +178,10 @@ func ParseMount(s string) (string, error) {
 	return folder, nil
 }
 
-// ParseVariable reads an entry of muster.Allow.Env.
+// ParseVariable reads an entry of muster.Allow.Env or Secrets.
 func ParseVariable(s string) (string, error) {
 	if !variableEntry.Get().MatchString(s) {
-		return "", errors.New("write names of variables, in which * matches any text, such as HF_*")
+		return "", errors.New("write names, in which * matches any text, such as HF_*")
 	}
 	return s, nil
 }
@@ -180,7 +198,7 @@ func Rules(a *muster.Allow) []Rule {
 	for _, l := range []struct {
 		of      string
 		entries []string
-	}{{"images", a.Images}, {"users", a.Users}, {"variables", a.Env}, {"mounts", a.Mounts}} {
+	}{{"images", a.Images}, {"users", a.Users}, {"variables", a.Env}, {"secrets", a.Secrets}, {"mounts", a.Mounts}} {
 		if l.entries == nil {
 			continue
 		}

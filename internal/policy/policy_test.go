@@ -49,6 +49,11 @@ func TestRefuses(t *testing.T) {
 		"both":                                    {&muster.Allow{Env: []string{"HF_*", "*_PRELOAD"}}, env("HF_TOKEN", "LD_PRELOAD"), ""},
 		"a name that hides another one":           {&muster.Allow{Env: []string{"*_TOKEN"}}, env("LD_PRELOAD=/x.so:_TOKEN"), "LD_PRELOAD"},
 		"nor where all are allowed":               {&muster.Allow{Env: []string{"*"}}, env("A\x00B"), "A"},
+		"no secrets":                              {&muster.Allow{Secrets: []string{}}, withSecret(muster.Secret{Name: "A"}), "the secret A"},
+		"one of two secrets":                      {&muster.Allow{Secrets: []string{"HF_*"}}, withSecret(muster.Secret{Name: "HF_TOKEN"}, muster.Secret{Name: "KEY", File: "k"}), "the secret KEY"},
+		"both secrets":                            {&muster.Allow{Secrets: []string{"HF_*", "KEY"}}, withSecret(muster.Secret{Name: "HF_TOKEN"}, muster.Secret{Name: "KEY", File: "k"}), ""},
+		"a secret that sets a variable":           {&muster.Allow{Env: []string{"HF_*"}}, withSecret(muster.Secret{Name: "HF_TOKEN", Env: "LD_PRELOAD"}), "the variable LD_PRELOAD"},
+		"a secret that is a file":                 {&muster.Allow{Env: []string{}}, withSecret(muster.Secret{Name: "KEY", File: "k"}), ""},
 		"variables of containers":                 {&muster.Allow{Env: []string{"A"}}, &muster.TaskSpec{Image: "a", Env: map[string]string{"AB": ""}}, "AB"},
 		"a bare name is of all tags":              {images("python"), image("python:3.12"), ""},
 		"and digests":                             {images("python"), image("python" + digest), ""},
@@ -150,4 +155,8 @@ func FuzzParseImage(f *testing.F) {
 			t.Errorf("%q is %s, want %s", ref, got, want)
 		}
 	})
+}
+
+func withSecret(list ...muster.Secret) *muster.TaskSpec {
+	return &muster.TaskSpec{Kind: muster.KindProcess, Secrets: list}
 }

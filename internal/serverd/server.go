@@ -2,6 +2,7 @@
 package serverd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +43,7 @@ import (
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/secrets"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store/sqlite"
 	"github.com/muster-dev/muster/internal/sweeper"
@@ -70,6 +73,10 @@ type Config struct {
 	WebhookAllow []netip.Prefix
 	// WebhookSecret signs notifications; "" generates one at the first start.
 	WebhookSecret string
+	// SecretsKeyFile has the key of secrets; "" means secrets.key in Data. SecretsKeyCommand prints it in place of the file, if it is not "".
+	SecretsKeyFile, SecretsKeyCommand string
+	// PlainSecrets sends secrets to workers on other machines although the connections are not encrypted.
+	PlainSecrets bool
 	// URL is the public URL of the dashboard, for links in notifications; "" for no links.
 	URL string
 	// AllowHosts are further names by which browsers may reach this server; one that begins with a dot includes all below it.
@@ -107,6 +114,7 @@ type Server struct {
 	verifier   cidVerifier
 	history    *history.History
 	webhooks   *webhook.Sender
+	secrets    *secrets.Keeper
 	sweeper    *sweeper.Sweeper
 	audit      *auditlog.Recorder
 	backupMu   sync.Mutex    // held by a backup
@@ -224,8 +232,14 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.registerMetrics()
 	s.limiter = ratelimit.New(s.cfg.RateLimits, s.metrics.RequestLimited)
+	if s.secrets, err = secrets.New(ctx, secrets.Config{
+		Store: s.store, KeyFile: cmp.Or(s.cfg.SecretsKeyFile, filepath.Join(s.cfg.Data, "secrets.key")), KeyCommand: s.cfg.SecretsKeyCommand, Log: s.log,
+	}); err != nil {
+		return err
+	}
 	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
 	s.engine = engine.New(engine.Config{
+		Secrets: s.secrets, PlainSecrets: s.cfg.PlainSecrets || s.certs != nil || strings.HasPrefix(s.cfg.URL, "https://"),
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
 		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch,
 	})
@@ -271,7 +285,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
-			Webhooks: s.webhooks, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
+			Webhooks: s.webhooks, Secrets: s.secrets, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		}))))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -382,6 +396,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.webhooks.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.sweeper.Run) })
+	group.Go(func() error { return s.secrets.Run(serviceCtx) })
 	if s.pinner != nil {
 		group.Go(func() error { return s.pinner.Run(serviceCtx) })
 	}

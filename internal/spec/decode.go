@@ -333,7 +333,7 @@ func (d *decoder) decodeSpecial(n *node, v reflect.Value, path string) bool {
 		return false
 	}
 	switch target := target.(type) {
-	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount:
+	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount, *muster.Secret:
 		if n.kind == object {
 			return false // field by field
 		}

@@ -35,6 +35,7 @@ func (v *validator) stage(i int) {
 	v.kind(t)
 	v.elements(t)
 	v.env(t.Env)
+	v.secrets(t)
 	v.resources(&t.Resources)
 	v.where(&t.Where)
 	v.policies(t)
@@ -237,6 +238,42 @@ func (v *validator) env(env map[string]string) {
 			v.add(at, "", "names that begin with MUSTER_ are reserved: use another name")
 		}
 		v.argument(at, env[name])
+	}
+}
+
+// secrets checks that each secret has one place, which nothing else has.
+func (v *validator) secrets(t *muster.TaskSpec) {
+	if len(t.Secrets) > muster.MaxTaskSecrets {
+		v.add("secrets", "", "%d secrets are more than %d", len(t.Secrets), muster.MaxTaskSecrets)
+		return
+	}
+	used := map[string]bool{}
+	for k := range t.Secrets {
+		s, at := &t.Secrets[k], fmt.Sprintf("secrets[%d]", k)
+		variable := s.Variable()
+		switch {
+		case !envPattern.Get().MatchString(s.Name) || len(s.Name) > muster.MaxNameSize:
+			v.add(at, "muster secrets list shows them", "%q is not a name of a secret: use letters, digits and _, at most %d, not a digit first", muster.Truncate(s.Name), muster.MaxNameSize)
+		case s.Env != "" && s.File != "":
+			v.add(at, "name the secret twice to have both", "the secret %s is both a variable and a file", s.Name)
+		case s.File != "":
+			v.relativePath(at+".file", s.File)
+		case !envPattern.Get().MatchString(variable) || len(variable) > maxLabel:
+			v.add(at+".env", "", "invalid variable name: use letters, digits and _, at most %d, not a digit first", maxLabel)
+		case strings.HasPrefix(strings.ToUpper(variable), "MUSTER_"):
+			v.add(at+".env", "", "names that begin with MUSTER_ are reserved: use another name")
+		}
+		if _, set := t.Env[variable]; set && variable != "" {
+			v.add(at, "remove one of them", "env sets the variable %s, too", variable)
+		}
+		place := "the variable " + variable
+		if s.File != "" {
+			place = "the file " + s.File
+		}
+		if used[place] {
+			v.add(at, "remove one of them", "another secret has %s, too", place)
+		}
+		used[place] = true
 	}
 }
 

@@ -15,6 +15,7 @@ REASONS = {
     "join-worker": NAME,
     "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",
+    "put-secret": r"is empty|has \d+ bytes, a secret has at least|is not text in UTF-8|names with MUSTER_|is not a tag of workers",
     "put-notify": "was sealed by another server",
     "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",
     "edit-job": r"nothing to change|cannot unmarshal number \d+\.0+ into",  # 81.0 is an integer for JSON Schema, but not for the server

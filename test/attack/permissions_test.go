@@ -133,7 +133,7 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		key = e.key(string(auth.Viewer), o.project, 0).Key.ID
 	}
 	path := strings.NewReplacer("{job}", job.String(), "{task}", job.String()+".0", "{key}", key, "{project}", o.project, "{worker}", "nobody", "{kind}", muster.KindNoop,
-		"{name}", "out.txt", "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
+		"{name}", "out.txt", "{secret}", "A_SECRET", "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
 	body := []byte(`{}`)
 	switch rt.ID {
 	case "search-logs":
@@ -150,6 +150,8 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		body = []byte(`{"device":"none"}`)
 	case "put-notify":
 		body = []byte(`{"notify":[]}`)
+	case "put-secret":
+		body = []byte(`{"value":"a secret value"}`)
 	case "prune":
 		body = fmt.Appendf(nil, `{"project":%q,"dry_run":true}`, o.project)
 	case "edit-job":

@@ -287,4 +287,32 @@ var list = []mutant{
 		tests: []string{"TestUpgradeHidesTokens"}, file: "internal/cli/app/program.go",
 		guard: "p.args = s.RemoveFlags(p.args)", without: "_ = s",
 	},
+	{
+		tests: []string{"TestSecretsDoNotLeaveTheirTask/the_log_has_stars_in_its_place,_also_after_a_restart_of_the_worker", "TestSecretsDoNotLeaveTheirTask/progress_and_result_have_stars_in_its_place"},
+		file:  "internal/agent/session.go", guard: "t.Redact = append(t.Redact, as.Secrets[i].Value)", without: "_ = i",
+	},
+	{
+		tests: []string{"TestSecretsDoNotLeaveTheirTask/a_file_whose_name_has_it_is_not_an_artifact"}, file: "internal/agent/run/process/outputs.go",
+		guard: "case c.a.redactor.String(name) != name:", without: "case false:",
+	},
+	{
+		tests: []string{"TestSecretsDoNotLeaveTheirTask/a_file_of_a_secret_is_its_task's,_exact,_and_not_an_artifact"}, file: "internal/agent/run/process/outputs.go",
+		guard: "case dir == c.a.Dir && c.a.isSecretFile(root, info):", without: "case false && c.a.isSecretFile(root, info):",
+	},
+	{
+		tests: []string{"TestSecretsAreForTheirProject/another_project_cannot_name_it"}, file: "internal/api/spec.go",
+		guard: "if errs := s.checkSecrets(spec); len(errs) > 0 {", without: "if errs := s.checkSecrets(spec); len(errs) > 1<<40 {",
+	},
+	{
+		tests: []string{"TestSecretsAreForTheirProject/a_viewer_and_an_operator_do_not_see_the_names,_and_cannot_change_it", "TestSecretsAreForTheirProject/a_submitter_may_use_it,_but_not_change_it"},
+		file:  "internal/auth/table.go", guard: "{ManageSecrets, Project, []Role{Admin},", without: "{ManageSecrets, Project, []Role{Admin, Operator, Submitter, Viewer},",
+	},
+	{
+		tests: []string{"TestStolenRowsOfSecrets/a_row_that_was_copied_to_another_project_is_not_read"}, file: "internal/secrets/secrets.go",
+		guard: `[]string{"secret", s.Project, s.Name, strconv.Itoa(s.Version)}`, without: `[]string{"secret", s.Name, strconv.Itoa(s.Version)}`,
+	},
+	{
+		tests: []string{"TestStolenRowsOfSecrets/without_the_key_the_server_says_so,_and_makes_no_new_one"}, file: "internal/secrets/secrets.go",
+		guard: `src.Command == "" && count > 0 &&`, without: `src.Command == "" && count > 1<<40 &&`,
+	},
 }

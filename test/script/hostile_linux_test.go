@@ -76,6 +76,7 @@ var attackedCommands = []attackedCommand{
 	{name: "workers"}, {name: "workers", args: "-q"}, {name: "workers show", args: "rig"}, {name: "workers pause", args: "rig"}, {name: "workers resume", args: "rig"}, {name: "workers heal", args: "rig"}, {name: "workers approve", args: "rig"},
 	{name: "workers drain", args: "rig --deadline 1h", until: "draining", keys: "\x03"}, {name: "workers remove", args: "none"},
 	{name: "keys", local: group}, {name: "keys list"}, {name: "keys create", args: "--name evil"}, {name: "keys rotate", args: "none"}, {name: "keys revoke", args: "none"},
+	{name: "secrets", local: group}, {name: "secrets list"}, {name: "secrets set", args: "HF_TOKEN --file spec.yaml"}, {name: "secrets delete", args: "HF_TOKEN"},
 	{name: "notify", local: group}, {name: "notify list"}, {name: "notify set", args: "https://example.org/"}, {name: "notify deliveries"}, {name: "notify test", args: "https://example.net/"},
 	{name: "notify delete", args: "https://example.org/"},
 	{name: "audit", local: group}, {name: "audit list"}, {name: "audit follow", args: "--since 1d", until: "FAKE", keys: "\x03"}, {name: "audit verify"}, {name: "audit export"},

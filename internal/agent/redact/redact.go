@@ -5,12 +5,14 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"strings"
+
+	"github.com/muster-dev/muster"
 )
 
 const (
 	// MinSize is the smallest size in bytes of a value that is replaced, without the white space around it. A shorter one is in too many
 	// words.
-	MinSize = 8
+	MinSize = muster.MinSecretSize
 
 	// Mask is what values are replaced by.
 	Mask = "***"

@@ -24,6 +24,8 @@ type Task struct {
 	Grant   muster.Grant       `json:"grant"`
 	Inputs  []muster.InputFile `json:"inputs,omitempty"`
 
+	// Secrets has the values of Spec.Secrets. They are in State neither, but in StartSpec.Env if they are variables.
+	Secrets []muster.SecretValue `json:"-"`
 	// Redact has the values that the log, progress and the report must not contain: see package redact. It is not in State.
 	Redact [][]byte `json:"-"`
 
@@ -41,6 +43,16 @@ func (t *Task) ReleasePort() {
 		_ = t.Port.Close()
 		t.Port = nil
 	}
+}
+
+// Secret returns the value of one of Spec.Secrets, nil for a recovered task.
+func (t *Task) Secret(name string) []byte {
+	for i := range t.Secrets {
+		if t.Secrets[i].Name == name {
+			return t.Secrets[i].Value
+		}
+	}
+	return nil
 }
 
 // State returns StartSpec.State for t.

@@ -33,6 +33,7 @@ import (
 	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/overview"
 	"github.com/muster-dev/muster/internal/retention"
+	"github.com/muster-dev/muster/internal/secrets"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/store/sqlite"
@@ -52,6 +53,7 @@ type Server struct {
 	Exec    *execrelay.Relay
 	History *history.History // not running
 	Store   *sqlite.Store
+	Secrets *secrets.Keeper
 	Logs    *tasklog.Dir
 	Blobs   *blob.Dir
 
@@ -111,7 +113,9 @@ func (s *Server) Start(tb testing.TB) {
 	log := slog.New(slog.NewTextHandler(testLog{tb}, nil))
 	s.epoch++
 	events := eventbus.New("epoch" + string(rune('0'+s.epoch)))
-	s.Engine = engine.New(engine.Config{Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
+	s.Secrets, err = secrets.New(ctx, secrets.Config{Store: s.Store, KeyFile: filepath.Join(s.dir, "secrets.key"), Log: log})
+	must(tb, err)
+	s.Engine = engine.New(engine.Config{Secrets: s.Secrets, PlainSecrets: true, Store: s.Store, Logs: s.Logs, Blobs: s.Blobs, Events: events, Log: log})
 	s.History = history.Open(history.Config{Source: s.Engine, File: filepath.Join(s.dir, "history"), Log: log})
 	verifier := cidcheck.New(s.Store, s.Blobs, log)
 	pages, err := dashboard.New(fstest.MapFS{"index.html": {Data: []byte("<html>the dashboard</html>")}, "assets/app.js": {Data: []byte("run()")}})
@@ -137,7 +141,7 @@ func (s *Server) Start(tb testing.TB) {
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Enrol: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
-		Webhooks: webhooks, Notifications: s.Store, Retention: sweep, // which deletes no files here
+		Webhooks: webhooks, Secrets: s.Secrets, Notifications: s.Store, Retention: sweep, // which deletes no files here
 		Audit: recorder, AuditLog: s.Store, Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "up 1\n") }), ObserveRequest: s.requests.observe,
 	}
 	if s.signIn != nil {

@@ -196,7 +196,7 @@ func TestExtendedKeysDoNotExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := &oneKey{key: store.Key{ID: "k1", Name: "rig", Role: string(auth.Worker), Worker: "w1", Approval: true, ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}
 		ring := New(keys, nil, slog.New(slog.DiscardHandler))
-		p, active, err := ring.Authenticate(t.Context(), "token", "")
+		p, active, err := ring.Authenticate(t.Context(), netip.Addr{}, "token")
 		if err != nil || !p.Pending {
 			t.Fatalf("%+v, %v", p, err)
 		}
@@ -204,7 +204,7 @@ func TestExtendedKeysDoNotExpire(t *testing.T) {
 		defer release()
 		keys.key.Approval, keys.key.ExpiresAt = false, 0
 		ring.Extended("k1")
-		if p, _, err := ring.Authenticate(t.Context(), "token", ""); err != nil || p.Pending {
+		if p, _, err := ring.Authenticate(t.Context(), netip.Addr{}, "token"); err != nil || p.Pending {
 			t.Errorf("the approved worker is %+v, %v", p, err)
 		}
 		time.Sleep(2 * time.Hour)

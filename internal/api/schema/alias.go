@@ -22,6 +22,7 @@ func Alias(r huma.Registry) {
 	registerAlias[muster.Script](r)
 	registerAlias[muster.Checkpoint](r)
 	registerAlias[muster.Gang](r)
+	registerAlias[muster.Secret](r)
 	registerAlias[muster.Array](r)
 	registerAlias[muster.Matrix](r)
 	registerAlias[muster.Reason](r)
@@ -104,6 +105,11 @@ func specSchema(r huma.Registry, v any) *huma.Schema {
 			Description: "a number is the size",
 			AnyOf:       []*huma.Schema{{Type: huma.TypeInteger}, r.Schema(reflect.TypeFor[gang](), true, "")},
 		}
+	case muster.Secret:
+		return &huma.Schema{
+			Description: "a string is the name",
+			AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[taskSecret](), true, "")},
+		}
 	case muster.Array:
 		return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task per number", Examples: []any{"1-1000", "0-9,20,30-39:3"}}
 	case muster.Matrix:
@@ -122,6 +128,7 @@ type (
 	script     muster.Script
 	checkpoint muster.Checkpoint
 	gang       muster.Gang
+	taskSecret muster.Secret
 )
 
 func stringEnum[T ~string](list []T) *huma.Schema {

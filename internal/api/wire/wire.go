@@ -392,6 +392,28 @@ type ProjectNotify struct {
 	Secret string `json:"signing_secret" doc:"signs the requests of notifications without their own secret (Standard Webhooks)"`
 }
 
+// Secret describes a secret of a project. No answer has its value.
+type Secret struct {
+	Project   string      `json:"project"`
+	Name      string      `json:"name"`
+	Version   int         `json:"version" doc:"how often it was set"`
+	Workers   []string    `json:"workers,omitempty" doc:"only workers with all of these tags are given it"`
+	UpdatedAt muster.Time `json:"updated_at"`
+	UpdatedBy string      `json:"updated_by" doc:"name of the key that set it"`
+	Problem   string      `json:"problem,omitempty" doc:"why the server cannot read the value; tasks that name the secret wait"`
+}
+
+// Secrets are the secrets of a project, by name.
+type Secrets struct {
+	Secrets []Secret `json:"secrets" nullable:"false"`
+}
+
+// NewSecret is the value of a secret to set.
+type NewSecret struct {
+	Value   string   `json:"value" minLength:"8" maxLength:"65536" doc:"at least 8 bytes, without white space around them, and at most 64 KiB" writeOnly:"true"`
+	Workers []string `json:"workers,omitempty" maxItems:"16" doc:"give it only to workers with all of these tags; default: to all"`
+}
+
 // Delivery is one request to a webhook, which may take several attempts.
 type Delivery struct {
 	ID         string          `json:"id" doc:"webhook-id of the request"`

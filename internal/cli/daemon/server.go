@@ -50,6 +50,8 @@ type serverConfig struct {
 	dialects        []dialect.Config
 	webhookNetworks []netip.Prefix // allowed targets of notifications besides public networks
 	webhookSecret   app.Secret
+	secretsKey      struct{ file, command string }
+	plainSecrets    bool
 	publicURL       string
 	allowHosts      []string
 	rateLimits      ratelimit.Config
@@ -75,6 +77,9 @@ func (c *serverConfig) flags() []cli.Flag {
 		app.Option{Name: "join-token", Usage: "Token for workers to join (default: a new one, printed once)"}.WithEnv().SecretVars(&c.joinToken, "join token"),
 		app.Option{Name: "webhook-secret", Usage: "Secret from which the signing secrets of notifications are derived (default: generated at the first start)"}.WithEnv().SecretVars(&c.webhookSecret, "webhook secret"),
 		[]cli.Flag{
+			app.Option{Name: "secrets-key-file", Value: "path", Usage: "File with the key that encrypts secrets; created with the first secret (default: secrets.key in the data directory)"}.WithEnv().StringVar(&c.secretsKey.file),
+			app.Option{Name: "secrets-key-command", Value: "command", Usage: "Shell command that prints the key that encrypts secrets, such as one that decrypts it with a key management service"}.WithEnv().StringVar(&c.secretsKey.command),
+			app.Option{Name: "plain-secrets", Usage: "Send secrets to workers on other machines without TLS too: the network is trusted"}.WithEnv().BoolVar(&c.plainSecrets),
 			app.Option{Name: "heartbeat", Usage: "Worker heartbeat interval"}.WithEnv().DurationVar(&c.heartbeat),
 			app.Option{Name: "accept-loss", Usage: "Start even if the database lacks acknowledged commits, for example after an older copy was restored"}.WithEnv().BoolVar(&c.acceptLoss),
 			app.Option{Name: "ipfs", Value: "url", Usage: "Pin artifacts referenced as ipfs://… on this IPFS node, such as http://127.0.0.1:5001"}.WithEnv().StringVar(&c.ipfs),
@@ -156,7 +161,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	}
 	server, err := serverd.New(ctx, serverd.Config{
 		Listen: c.listen, Data: c.data, AdminToken: c.secrets.admin, JoinToken: c.secrets.join, Heartbeat: c.heartbeat, AcceptLoss: c.acceptLoss, IPFS: c.ipfs, Addresses: c.workerAddresses, Dialects: c.dialects,
-		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, URL: c.publicURL, AllowHosts: c.allowHosts, RateLimits: c.rateLimits, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates, SignIn: signIn,
+		WebhookAllow: c.webhookNetworks, WebhookSecret: c.secrets.webhook, SecretsKeyFile: c.secretsKey.file, SecretsKeyCommand: c.secretsKey.command, PlainSecrets: c.plainSecrets, URL: c.publicURL, AllowHosts: c.allowHosts, RateLimits: c.rateLimits, Version: app.CurrentBuild().Version, Metrics: w.Registry, Tracer: tracer, Retention: c.policy, KeepServer: c.server, TLS: certificates, SignIn: signIn,
 	}, log)
 	if err != nil {
 		return err

@@ -174,6 +174,7 @@ func (c *policyOptions) flags(group string) []cli.Flag {
 		policyListVar(option("allow-users", "Allowed users of containers, such as 1000:1000, or default for the image's (default: all)"), &c.Users, policy.ParseUser),
 		policyListVar(option("allow-mounts", "Directories that containers may mount, with :ro for read-only, such as /data:ro (default: none)"), &c.Mounts, policy.ParseMount),
 		policyListVar(option("allow-env", "Environment variables that tasks may set, with * as a wildcard, such as 'HF_*' (default: all)"), &c.Env, policy.ParseVariable),
+		policyListVar(option("allow-secrets", "Secrets that tasks may have here, with * as a wildcard, such as 'HF_*', or none (default: all)"), &c.Secrets, policy.ParseVariable),
 		option("allow-host-network", "Let containers use the host's network").BoolVar(&c.HostNetwork),
 	}
 }

@@ -224,3 +224,16 @@ func candidates(values []string) []app.Candidate {
 	}
 	return all
 }
+
+// CompleteSecrets returns the Completer of the names of a project's secrets.
+func (r *ServerOptions) CompleteSecrets(project *string) app.Completer {
+	return r.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {
+		list, err := server.Secrets(ctx, cmp.Or(*project, muster.DefaultProject))
+		names := make([]string, len(list))
+		for i := range list {
+			names[i] = list[i].Name
+		}
+		all, _ := app.Values(names...)(ctx, "", nil)
+		return all, err
+	})
+}

@@ -111,7 +111,7 @@ func (w *Worker) labels() map[string]string {
 
 func (w *Worker) lacks() []string {
 	all := append(slices.Clone(w.fleet.cfg.Lacks), w.facts.Lacks...)
-	all = append(all, muster.FeatureExec, muster.FeatureStdin) // no foreign protocol has them
+	all = append(all, muster.FeatureExec, muster.FeatureStdin, muster.FeatureSecrets) // no foreign protocol has them
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -121,7 +121,7 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 		return object{"anyOf": []any{object{"type": "number", "minimum": 0, "maximum": 100 * 365 * 24 * 3600}, object{"type": "string", "pattern": durationPattern}}}
 	case reflect.TypeFor[muster.Command]():
 		return object{"anyOf": []any{object{"type": "string"}, object{"type": "array", "minItems": 1, "maxItems": maxList, "items": text()}}}
-	case reflect.TypeFor[muster.Script](), reflect.TypeFor[muster.Checkpoint](), reflect.TypeFor[muster.Mount]():
+	case reflect.TypeFor[muster.Script](), reflect.TypeFor[muster.Checkpoint](), reflect.TypeFor[muster.Mount](), reflect.TypeFor[muster.Secret]():
 		return object{"anyOf": []any{object{"type": "string"}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Gang]():
 		return object{"anyOf": []any{object{"type": "integer", "minimum": 1, "maximum": muster.MaxGangSize}, structOf(t, path, rows)}}

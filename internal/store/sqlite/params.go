@@ -94,6 +94,13 @@ func (p *params) raw(v []byte) {
 	}
 }
 
+func (p *params) blob(v []byte) {
+	p.n++
+	if p.err == nil {
+		p.err = p.s.BindBlob(p.n, v)
+	}
+}
+
 // json binds v as JSON unless it is absent.
 func (p *params) json(v any, absent bool) {
 	if absent || p.err != nil {
@@ -169,6 +176,11 @@ func (c *columns) raw() []byte {
 		return nil
 	}
 	return append([]byte(nil), b...) // SQLite owns b until the next step
+}
+
+func (c *columns) blob() []byte {
+	c.n++
+	return c.s.ColumnBlob(c.n-1, nil)
 }
 
 // json decodes into v, which is unchanged if the column is NULL.

@@ -27,6 +27,7 @@ type (
 	keyStores interface {
 		store.KeyStore
 		store.EnrolmentStore
+		store.SecretStore
 	}
 	otherReaders interface {
 		store.LateReportReader
@@ -65,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Idempotency", "An owner's key is kept with its job, and cannot be used twice.", idempotency},
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
 		{"Enrolment", "A key lets as many workers join as it has uses, also at once and after a restart; they get its bounds; few wait for approval.", enrolment},
+		{"Secrets", "Secrets are listed by project and name with all fields, replaced, and NotFound after deletion, also after a restart.", secrets},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
 		{"Grants", "A blob is granted only to its uploaders and to the projects of jobs that produced it.", grants},
 		{"Late", "Late reports of attempts that were assigned to the reporting worker are kept, up to a hundred for a job.", lateReports},

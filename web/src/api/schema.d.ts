@@ -639,6 +639,41 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{project}/secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the secrets of a project, without their values */
+        get: operations["list-secrets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/secrets/{secret}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set a secret of a project */
+        put: operations["put-secret"];
+        post?: never;
+        /** Delete a secret of a project */
+        delete: operations["delete-secret"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/prune": {
         parameters: {
             query?: never;
@@ -1177,6 +1212,7 @@ export interface components {
             host_network?: boolean;
             images?: string[] | null;
             mounts?: string[] | null;
+            secrets?: string[] | null;
             users?: string[] | null;
         };
         Amounts: {
@@ -1634,6 +1670,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -2211,6 +2248,12 @@ export interface components {
              */
             uses?: number | null;
         };
+        NewSecret: {
+            /** @description at least 8 bytes, without white space around them, and at most 64 KiB */
+            value: string;
+            /** @description give it only to workers with all of these tags; default: to all */
+            workers?: string[] | null;
+        };
         NewShare: {
             /**
              * @description validity of the link: at most 30d; default: 24h
@@ -2612,6 +2655,29 @@ export interface components {
             text?: string;
             url?: string;
         };
+        Secret: {
+            name: string;
+            /** @description why the server cannot read the value; tasks that name the secret wait */
+            problem?: string;
+            project: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            updated_at: string;
+            /** @description name of the key that set it */
+            updated_by: string;
+            /**
+             * Format: int64
+             * @description how often it was set
+             */
+            version: number;
+            /** @description only workers with all of these tags are given it */
+            workers?: string[] | null;
+        };
+        Secrets: {
+            secrets: components["schemas"]["Secret"][];
+        };
         Selection: {
             /**
              * @description task numbers and ranges; absent means all
@@ -2847,6 +2913,11 @@ export interface components {
             /** @description in order of time; only the last ones of a task with many attempts */
             events: components["schemas"]["TaskEvent"][];
         };
+        TaskSecret: {
+            env?: string;
+            file?: string;
+            name: string;
+        };
         TaskSpec: {
             allow_hosts?: string[] | null;
             /**
@@ -2899,6 +2970,7 @@ export interface components {
             run?: string | string[];
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
+            secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -4710,6 +4782,103 @@ export interface operations {
             header?: never;
             path: {
                 project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-secrets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secrets"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "put-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                secret: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSecret"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Secret"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-secret": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                secret: string;
             };
             cookie?: never;
         };

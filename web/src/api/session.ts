@@ -6,7 +6,7 @@ import type { components } from "./schema";
 export type Me = components["schemas"]["Whoami"];
 
 /** The verbs of the server's roles, by which the dashboard decides what it offers. */
-export type Verb = "read jobs" | "submit jobs" | "cancel, retry or edit jobs" | "see workers" | "steer workers" | "create keys" | "manage keys" | "join workers" | "manage notifications" | "remove or keep jobs" | "manage retention" | "read metrics" | "back up the server" | "execute commands in tasks" | "read the audit log";
+export type Verb = "read jobs" | "submit jobs" | "cancel, retry or edit jobs" | "see workers" | "steer workers" | "create keys" | "manage keys" | "join workers" | "manage notifications" | "manage secrets" | "remove or keep jobs" | "manage retention" | "read metrics" | "back up the server" | "execute commands in tasks" | "read the audit log";
 
 export interface Session {
   /** "unknown" until the first answer of the server. */

@@ -48,6 +48,11 @@ func (a *Attempt) buildEnv(context.Context) error {
 			env = run.SetEnv(env, name, v)
 		}
 	}
+	for i := range spec.Secrets {
+		if name := spec.Secrets[i].Variable(); name != "" {
+			env = run.SetEnv(env, name, string(t.Secret(spec.Secrets[i].Name)))
+		}
+	}
 	pythonPath := strings.Join(append(slices.Clone(a.setup.pythonPath), paths.modules), ":")
 	if specPath := run.LookupEnv(env, "PYTHONPATH"); specPath != "" {
 		pythonPath = specPath + ":" + pythonPath

@@ -235,6 +235,13 @@ func (c *collector) add(root *os.Root, dir, name string) int {
 		c.a.LogLine(fmt.Sprintf("%.60q is not taken as an artifact: its name %s", name, err))
 		return 0
 	}
+	switch {
+	case dir == c.a.Dir && c.a.isSecretFile(root, info):
+		return 0
+	case c.a.redactor.String(name) != name:
+		c.a.LogLine(name + " is not taken as an artifact: its name has the value of a secret")
+		return 0
+	}
 	if !c.seen[name] {
 		c.seen[name] = true
 		c.files = append(c.files, outputFile{name, dir})

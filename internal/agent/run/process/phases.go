@@ -24,6 +24,7 @@ var phases = []phase{
 	{name: "mode", run: (*Attempt).chooseMode, onRecovery: true},
 	{name: "workdir", run: (*Attempt).makeFolders},
 	{name: "inputs", run: (*Attempt).fetchInputs},
+	{name: "secrets", run: (*Attempt).writeSecrets},
 	{name: "checkpoint", run: (*Attempt).loadCheckpoint},
 	{name: "program", run: (*Attempt).resolveProgram},
 	{name: "container check", run: (*Attempt).checkContainer, mode: modeContainer},

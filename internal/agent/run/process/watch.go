@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/liveoutput"
@@ -10,6 +11,12 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
+
+// reportLive reports live files, without those whose names have the value of a secret.
+func (a *Attempt) reportLive(p muster.Progress) {
+	p.Artifacts = slices.DeleteFunc(slices.Clone(p.Artifacts), func(f muster.Artifact) bool { return a.redactor.String(f.Name) != f.Name })
+	a.reporter.Progress(p)
+}
 
 // wait waits until no process of the task is left. It stops the task when ctx ends.
 func (a *Attempt) wait(ctx context.Context) error {
@@ -21,7 +28,7 @@ func (a *Attempt) wait(ctx context.Context) error {
 	defer a.stopSaving()
 	defer liveoutput.Watch(ctx, &liveoutput.Source{
 		Attempt: a.Task.Attempt, Out: a.openLiveOut, Upload: a.executor.deps.Transfer,
-		Report: a.reporter.Progress, LogLine: a.LogLine, Log: a.executor.deps.Log,
+		Report: a.reportLive, LogLine: a.LogLine, Log: a.executor.deps.Log,
 	})()
 	if a.removeAccess != nil {
 		defer a.removeAccess()

@@ -170,9 +170,9 @@ def _explained(e: Exception, name: str, revision: Optional[str]) -> Exception:
     if isinstance(e, (Fail, ImportError, MemoryError)) or isinstance(e, OSError) and e.errno is not None and "HfHubHTTPError" not in names and "ConnectionError" not in names:
         return e
     if "GatedRepoError" in names:
-        return Fail("bad_input", f"model {name} is gated: accept its terms at https://huggingface.co/{name}, and pass a token as HF_TOKEN in the job's env")
+        return Fail("bad_input", f"model {name} is gated: accept its terms at https://huggingface.co/{name}, and pass a token as the job's secret HF_TOKEN")
     if "RepositoryNotFoundError" in names or status == 401:
-        return Fail("bad_input", f"there is no model {name}: the task's folder has no such folder, and the hub has no such repository (a private one needs a token as HF_TOKEN in the job's env)")
+        return Fail("bad_input", f"there is no model {name}: the task's folder has no such folder, and the hub has no such repository (a private one needs a token as the job's secret HF_TOKEN)")
     if "RevisionNotFoundError" in names:
         return Fail("bad_input", f"model {name} has no revision {revision}")
     if "HFValidationError" in names:

@@ -216,7 +216,7 @@ def _explained(e: Exception, name: str, split: str, field: str) -> Exception:
     if isinstance(e, (ImportError, MemoryError)) or isinstance(e, OSError) and e.errno is not None and "ConnectionError" not in names:
         return e
     if "GatedRepoError" in names:
-        return Fail("bad_input", f"{field}: {name} is gated: accept its terms at https://huggingface.co/datasets/{name}, and pass a token as HF_TOKEN in the job's env")
+        return Fail("bad_input", f"{field}: {name} is gated: accept its terms at https://huggingface.co/datasets/{name}, and pass a token as the job's secret HF_TOKEN")
     if "ConnectionError" in names or "OfflineModeIsEnabled" in names or "LocalEntryNotFoundError" in names:
         return Fail("dependency", f"{field}: {name} is not on this worker, and the hub cannot be reached ({text}): connect the worker to it or set HF_ENDPOINT, or add the data set as a file")
     if "DatasetNotFoundError" in names:
