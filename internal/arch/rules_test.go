@@ -66,7 +66,7 @@ var rules = map[string]rule{
 	"backup":         {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":        {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":       {ring: contract, internal: []string{"audit"}},
-	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "connlimit", "link", "oidc", "store"}},
+	"api/access":     {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/wire", "auth", "connlimit", "link", "oidc", "ratelimit", "store"}},
 	"api/granting":   {ring: adapter, internal: []string{"store"}},
 	"api/caller":     {ring: adapter, internal: []string{"audit", "auth"}},
 	"api/redact":     {ring: adapter},
@@ -142,11 +142,11 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "sched", "secrets", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
-	"obs":       {ring: shell, internal: []string{"sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"obs":       {ring: shell, internal: []string{"ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},
-	"webhook":   {ring: shell, internal: []string{"agent/outbound", "eventbus", "sealing", "store", "traceparent", "wake"}},
+	"webhook":   {ring: shell, internal: []string{"agent/outbound", "backoff", "eventbus", "sealing", "store", "traceparent", "wake"}},
 	"execrelay": {ring: shell, internal: []string{"auth", "execwire", "link", "link/wslink"}},
 	"client":    {ring: shell, internal: []string{"api/wire", "audit", "auth", "backoff", "execwire", "link/wslink", "origin"}, external: []string{"golang.org/x/"}},
 
