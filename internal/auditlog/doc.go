@@ -3,7 +3,7 @@
 //
 // A change is recorded by Write, which returns when the record is on disk, so that the change is acknowledged after it. The submission of jobs, whose
 // latency matters most, is recorded by Add, which returns at once; its record is on disk within FlushInterval. So a crash loses records of
-// at most the last FlushInterval, of submissions and denials only. While records cannot be written, Ready refuses changes
+// at most the last FlushInterval, of what Add and Count recorded. While records cannot be written, Ready refuses changes
 // before they are made.
 //
 // Denials and failures are not changes, and any client can cause them in any number. Count groups identical ones: the first of a minute is

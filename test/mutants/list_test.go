@@ -2,9 +2,11 @@ package mutants
 
 // withoutGuard are tests of what no single line guards, with the reason.
 var withoutGuard = map[string]string{
-	"TestReadinessFloodIsCheap":           "the answer needs a lock and a cached result; the test is for those who add more to it",
-	"TestPrefixOfAKeyDoesNotAuthenticate": "a key is found by the hash of a whole token; no line accepts less",
-	"TestUsedUpTokensKeepTheirWorkers":    "no code looks at the uses of a token when its workers connect; the test is for changes that do",
+	"TestKillLeavesAValidChain":            "records of a group are one transaction of the store",
+	"TestARestoredServerContinuesTheChain": "the log is in the database that is restored",
+	"TestReadinessFloodIsCheap":            "the answer needs a lock and a cached result; the test is for those who add more to it",
+	"TestPrefixOfAKeyDoesNotAuthenticate":  "a key is found by the hash of a whole token; no line accepts less",
+	"TestUsedUpTokensKeepTheirWorkers":     "no code looks at the uses of a token when its workers connect; the test is for changes that do",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
@@ -314,5 +316,117 @@ var list = []mutant{
 	{
 		tests: []string{"TestStolenRowsOfSecrets/without_the_key_the_server_says_so,_and_makes_no_new_one"}, file: "internal/secrets/secrets.go",
 		guard: `src.Command == "" && count > 0 &&`, without: `src.Command == "" && count > 1<<40 &&`,
+	},
+	{
+		tests: []string{"TestAnAlteredRecordIsFound", "TestARemovedRecordIsFound", "TestARenumberedLogIsFound", "TestAnInsertedRecordIsFound", "TestReorderedRecordsAreFound", "TestARemovedTailIsFoundByANotedHead", "TestARewrittenLogIsFoundByANotedHead", "TestAnExportIsVerifiedOffline"}, file: "internal/audit/verify.go",
+		guard: "v.problem = &Problem{seq, fmt.Sprintf(format, args...)}", without: "_ = fmt.Sprintf(format, args...)",
+	},
+	{
+		tests: []string{"TestAnAlteredRecordIsFound"}, file: "internal/audit/verify.go",
+		guard: "case hashOf(v.head.Hash, r) != r.Hash:", without: "case false && hashOf(v.head.Hash, r) != r.Hash:",
+	},
+	{
+		tests: []string{"TestAForgedBaseIsFound"}, file: "internal/audit/verify.go",
+		guard: "case v.base.Seq > v.allowed.Seq, v.base.Seq == v.allowed.Seq && v.base.Hash != v.allowed.Hash:", without: "case false:",
+	},
+	{
+		tests: []string{"TestRetentionLeavesAVerifiableLog"}, file: "internal/audit/verify.go",
+		guard: "v.allowed = upTo", without: "_ = upTo",
+	},
+	{
+		tests: []string{"TestAChangeIsRecordedWithWhoWhereAndWhat", "TestEveryChangingOperationIsRecorded", "TestWorkersAreRecorded", "TestSignInsAreRecorded"}, file: "internal/api/audit.go",
+		guard: "s.Audit.Write(ctx, *rec)", without: "_ = ctx",
+	},
+	{
+		tests: []string{"TestEveryDenialIsRecorded"}, file: "internal/api/audit.go",
+		guard: "s.Audit.Count(*rec)", without: "",
+	},
+	{
+		tests: []string{"TestAHiddenDenialIsRecorded"}, file: "internal/api/caller/audit.go",
+		guard: "r.Outcome, r.Detail = audit.Denied, reason.Error()", without: "_, _, _ = r, audit.Denied, reason",
+	},
+	{
+		tests: []string{"TestOnlyAdministratorsReadTheAuditLog"}, file: "internal/auth/table.go",
+		guard: "{ReadAudit, Project, []Role{Admin},", without: "{ReadAudit, Project, []Role{Admin, Operator, Submitter, Viewer},",
+	},
+	{
+		tests: []string{"TestAProjectAdministratorReadsItsProjectOnly"}, file: "internal/api/auditlog.go",
+		guard: "if !limitToProject(ctx, &q.Project) {", without: "if false {",
+	},
+	{
+		tests: []string{"TestNoRecordHasASecret"}, file: "internal/audit/record.go",
+		guard: "s = tokenPattern.Get().ReplaceAllString(s, \"mst_…\")", without: "_ = tokenPattern",
+	},
+	{
+		tests: []string{"TestNoHeaderForgesTheAddress"}, file: "internal/serverd/server.go",
+		guard: "s.serveHTTP(serviceCtx, s.http, s.listener)", without: "s.serveHTTP(serviceCtx, &http.Server{Handler: dialect.ReceiveOrigin(s.http.Handler, withOrigin), ConnContext: connlimit.ConnContext}, s.listener)",
+	},
+	{
+		tests: []string{"TestClientsOfGatewaysAreRecorded"}, file: "internal/api/audit.go",
+		guard: "if o := caller.OriginOf(r.Context()); o.Gateway != \"\" {", without: "if o := caller.OriginOf(r.Context()); false && o.Gateway != \"\" {",
+	},
+	{
+		tests: []string{"TestAFloodOfDenialsIsBounded"}, file: "internal/auditlog/counts.go",
+		guard: "if g, ok := c.groups[key]; ok {", without: "if g, ok := c.groups[key]; ok && false {",
+	},
+	{
+		tests: []string{"TestRequestsWithoutAKeyAreLimited"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "if a.bucket.Allow() {", without: "if true {",
+	},
+	{
+		tests: []string{"TestClientsBehindOneAddressDoNotLimitEachOther"}, file: "internal/api/keyring/keyring.go",
+		guard: "if _, seen := r.seen.Get(hash); !seen && auth.Prefix(token) == \"\" {", without: "if _, seen := r.seen.Get(hash); !seen || seen {",
+	},
+	{
+		tests: []string{"TestGuessingFindsNothingBeyondTheLimit"}, file: "internal/api/keyring/keyring.go",
+		guard: "if _, seen := r.seen.Get(hash); !seen && auth.Prefix(token) == \"\" {", without: "if _, seen := r.seen.Get(hash); !seen && false {",
+	},
+	{
+		tests: []string{"TestGuessedJoinTokensAreSlowedDown"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "return min(minDelay<<min(excess, 20), maxDelay)", without: "return 0",
+	},
+	{
+		tests: []string{"TestGuessesAtOnceAreRefused"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "if !acquire(&l.delayed, maxDelayed, &a.delayed, maxDelayedPerAddress) {", without: "if false {",
+	},
+	{
+		tests: []string{"TestGuessesAreCountedWhereverTheyAreSent"}, file: "internal/api/keyring/keyring.go",
+		guard: "cmp.Or(r.limits.Failed(ctx, from), err)", without: "cmp.Or(err)",
+	},
+	{
+		tests: []string{"TestRequestsOfAKeyAreLimited", "TestClientsWaitAsTheServerSays"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "if bucket == nil || ctx.Value(exemptKey{}) != nil || bucket.Allow() {", without: "if true {",
+	},
+	{
+		tests: []string{"TestHonestSubmissionsAreNotLimited"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "DefaultPerKey     = 5_000", without: "DefaultPerKey     = 10",
+	},
+	{
+		tests: []string{"TestLimitsCanBeSwitchedOff"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "return l != nil && l.cfg.PerAddress > 0 && ctx", without: "return l != nil && ctx",
+	},
+	{
+		tests: []string{"TestLimitedAnswersHaveSecurityHeaders"}, file: "internal/ratelimit/ratelimit.go",
+		guard: "l.onRefusal(reason)", without: "_ = reason",
+	},
+	{
+		tests: []string{"TestOwnAuthorityDoesNotLockOutBrowsers"}, file: "internal/serverd/tls.go",
+		guard: "if s.certs == nil || s.cfg.TLS.Own {", without: "if s.certs == nil {",
+	},
+	{
+		tests: []string{"TestStreamsOfAKeyAreLimited"}, file: "internal/api/keyring/limits.go",
+		guard: "return acquire(&k.streams, l.maxStreams,", without: "return acquire(&k.streams, 1<<40,",
+	},
+	{
+		tests: []string{"TestAbsurdPricesAreRefused"}, file: "internal/link/limits.go",
+		guard: "checkAtMost(\"price\", h.Price, maxPrice),", without: "nil,",
+	},
+	{
+		tests: []string{"TestAbsurdReportsDoNoHarm"}, file: "internal/link/check.go",
+		guard: `checkAtMost("log_size", r.LogSize, maxBytes))`, without: "nil)",
+	},
+	{
+		tests: []string{"TestLogOfAnAttemptIsBounded"}, file: "internal/engine/logs.go",
+		guard: "const logSlack = 256 << 20", without: "const logSlack = 256 << 40",
 	},
 }
