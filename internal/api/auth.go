@@ -41,8 +41,10 @@ func EnrolmentOf(ctx context.Context) link.Enrolment {
 // revoked or expires.
 func (s *server) withAuth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if needsKey(r.URL.Path) {
+		if needsKey(r.URL.Path) || isSignIn(r.URL.Path) {
 			setPrivateHeaders(w.Header())
+		}
+		if needsKey(r.URL.Path) {
 			p, g, err := s.access.Identify(r, !isLink(r.URL.Path))
 			if err != nil {
 				s.router.WriteError(w, r, err)
@@ -82,10 +84,15 @@ func setPrivateHeaders(h http.Header) {
 }
 
 func needsKey(path string) bool {
-	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || path == access.PathSession || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/") {
+	if path == pathOpenAPI || path == wire.Prefix+pathJobSchema || isSignIn(path) {
 		return false
 	}
 	return strings.HasPrefix(path, wire.Prefix+"/") || strings.HasPrefix(path, pathIPFS) || path == pathDownload || isLink(path) || path == pathMetrics
+}
+
+// isSignIn reports whether a path is of those through which callers get a key.
+func isSignIn(path string) bool {
+	return path == access.PathSession || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/")
 }
 
 // BindToKey binds the context of a worker's session, which has the values of the request

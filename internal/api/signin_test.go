@@ -45,7 +45,10 @@ func TestGoldenSignIn(t *testing.T) {
 	cases := append([]goldenCase{}, goldenSignIn...)
 	for i := range cases {
 		if q := &cases[i].request; q.body != "" && !strings.HasPrefix(q.body, "{") {
-			_, body := send(t, s, request{method: "POST", path: pathSignIn + "/device", token: "none"})
+			resp, body := send(t, s, request{method: "POST", path: pathSignIn + "/device", token: "none"})
+			if resp.Header.Get("Cache-Control") != "no-store" {
+				t.Errorf("caches may store %s", body)
+			}
 			var d wire.DeviceSignIn
 			testkit.NoError(t, json.Unmarshal(body, &d))
 			if user := map[string]string{"approved": "ann", "foreign": "eve"}[q.body]; user != "" {
