@@ -13,7 +13,7 @@ const (
 
 // Secret is a secret of the project that a task is given, as a variable or as a file. In JSON it is an object, or a string: Name, for the
 // variable of that name.
-type Secret struct {
+type Secret struct { //nolint:recvcheck // UnmarshalJSON changes it
 	Name string `json:"name"`
 	Env  string `json:"env,omitempty"`  // variable; default: Name, unless File is set
 	File string `json:"file,omitempty"` // path in the task's folder

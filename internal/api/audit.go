@@ -50,8 +50,8 @@ func (s *server) withAudit(next http.Handler) http.Handler {
 			}
 		}
 		r = r.WithContext(caller.WithAudit(r.Context(), rec))
-		aw := &auditWriter{ResponseWriter: w, record: func(status int) { s.record(r.Context(), rec, when, status) }}
-		defer aw.begin(http.StatusOK) // of a handler that writes nothing
+		aw := &auditWriter{ResponseWriter: w, record: func(status int) { s.record(r.Context(), rec, when, status) }} //nolint:contextcheck // it is the request's own
+		defer aw.begin(http.StatusOK)                                                                                // of a handler that writes nothing
 		next.ServeHTTP(aw, r)
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Hash is the hash of a record. In JSON it is text in hexadecimal.
-type Hash [sha256.Size]byte //nolint:recvcheck // UnmarshalText changes it
+type Hash [sha256.Size]byte
 
 // String returns the hash in hexadecimal.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
@@ -30,7 +30,7 @@ func (h *Hash) UnmarshalText(b []byte) error {
 }
 
 // Head is a record's number and hash, which depends on all records up to it. The zero Head is that of an empty log.
-type Head struct { //nolint:recvcheck // UnmarshalText changes it
+type Head struct {
 	Seq  int64
 	Hash Hash
 }

@@ -93,6 +93,7 @@ func change(i int) audit.Record {
 func TestWriteReturnsWhenTheRecordIsStored(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, _ func()) {
+		t.Helper()
 		start := time.Now()
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -118,6 +119,7 @@ func TestWriteReturnsWhenTheRecordIsStored(t *testing.T) {
 func TestAddIsStoredSoon(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, _ func()) {
+		t.Helper()
 		for i := range 50 {
 			r.Add(change(i))
 		}
@@ -132,6 +134,7 @@ func TestAddIsStoredSoon(t *testing.T) {
 func TestStopWritesAllThatRemains(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, stop func()) {
+		t.Helper()
 		r.Add(change(1))
 		for range 5 {
 			r.Count(audit.Record{At: now(), Operation: "list-jobs", Outcome: audit.Denied, Status: 401})
@@ -147,6 +150,7 @@ func TestStopWritesAllThatRemains(t *testing.T) {
 func TestIdenticalDenialsAreOneRecordAMinute(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, stop func()) {
+		t.Helper()
 		for range 600 * 60 { // 600 a second for a minute
 			r.Count(audit.Record{At: now(), Address: "192.0.2.1", Operation: "list-jobs", Outcome: audit.Denied, Status: 401})
 			time.Sleep(time.Second / 600)
@@ -168,6 +172,7 @@ func TestIdenticalDenialsAreOneRecordAMinute(t *testing.T) {
 func TestFloodIsBounded(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, stop func()) {
+		t.Helper()
 		const floods = 100_000
 		for i := range floods {
 			r.Count(audit.Record{At: now(), Address: fmt.Sprint("192.0.2.", i), Operation: "list-jobs", Outcome: audit.Denied, Status: 401})
@@ -193,6 +198,7 @@ func TestFloodIsBounded(t *testing.T) {
 func TestAFailingStoreStopsChanges(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, _ func()) {
+		t.Helper()
 		m.fail(muster.Errorf(muster.StorageFull, "no space left"))
 		start := time.Now()
 		r.Write(t.Context(), change(1))
@@ -216,6 +222,7 @@ func TestAFailingStoreStopsChanges(t *testing.T) {
 func TestPendingRecordsAreBounded(t *testing.T) {
 	t.Parallel()
 	run(t, func(t *testing.T, r *Recorder, m *memory, stop func()) {
+		t.Helper()
 		m.fail(errors.New("broken"))
 		for i := range maxPending {
 			r.Add(change(i))

@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -65,7 +65,7 @@ func (a *runner) showSecrets(c *secretsConfig, list []client.Secret) error {
 			{Title: "NAME", NoTruncate: true}, {Title: "VERSION", AlignRight: true, NoTruncate: true}, {Title: "AGE", AlignRight: true, NoTruncate: true}, {Title: "SET BY"}, {Title: "WORKERS"}, {Title: "NOTE"},
 		},
 		Row: func(s client.Secret, now time.Time) []string {
-			return []string{s.Name, fmt.Sprint(s.Version), app.Age(s.UpdatedAt, now), s.UpdatedBy, strings.Join(s.Workers, ", "), s.Problem}
+			return []string{s.Name, strconv.Itoa(s.Version), app.Age(s.UpdatedAt, now), s.UpdatedBy, strings.Join(s.Workers, ", "), s.Problem}
 		},
 	}
 	return l.Write(a.App)

@@ -135,8 +135,7 @@ func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 
 // authenticate checks the key of a request.
 func (l *Listener) authenticate(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(withOrigin(r.Context(), RemoteAddr(r), l.deps.Config.Name))
+	return l.setOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := ""
 		if rest, ok := strings.CutPrefix(r.URL.Path, keyPathPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")
@@ -172,6 +171,13 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 		}
 		defer connlimit.MarkAuthenticated(r.Context())()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: whoami, Token: token})))
+	}))
+}
+
+// setOrigin adds the client and this gateway to the context of a request, for the requests to the server that it causes.
+func (l *Listener) setOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(withOrigin(r.Context(), RemoteAddr(r), l.deps.Config.Name)))
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -111,10 +112,7 @@ func TestForeignSignIn(t *testing.T) {
 	device, err := p.BeginDevice(t.Context())
 	testkit.NoError(t, err)
 	with := func(q url.Values, name, value string) url.Values {
-		changed := url.Values{}
-		for k, v := range q {
-			changed[k] = v
-		}
+		changed := maps.Clone(q)
 		changed.Set(name, value)
 		return changed
 	}

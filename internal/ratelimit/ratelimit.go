@@ -250,8 +250,8 @@ func untilToken(bucket *rate.Limiter) time.Duration {
 // refuse returns the error of a refused request, which may be repeated in whole seconds.
 func (l *Limiter) refuse(reason Reason, wait time.Duration, message string) error {
 	l.onRefusal(reason)
-	seconds := max(1, (wait+time.Second-1)/time.Second)
-	err := muster.Errorf(muster.Unavailable, "%s: try again in %d s", message, seconds)
-	err.Err = &backoff.DelayError{Delay: seconds * time.Second}
+	delay := max(time.Second, (wait + time.Second - 1).Truncate(time.Second))
+	err := muster.Errorf(muster.Unavailable, "%s: try again in %d s", message, int(delay.Seconds()))
+	err.Err = &backoff.DelayError{Delay: delay}
 	return err
 }

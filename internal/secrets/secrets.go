@@ -85,7 +85,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	pause := backoff.Backoff{Min: minUnlockPause, Max: maxUnlockPause}
 	for k.locked() {
 		if pause.Wait(ctx) != nil {
-			return nil
+			return nil //nolint:nilerr // ctx has ended
 		}
 		k.changing.Lock()
 		err := k.unlock(ctx)

@@ -166,6 +166,7 @@ func TestARewrittenLogIsFoundByANotedHead(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		defer func() { _ = rows.Close() }()
 		var all []audit.Record
 		for rows.Next() {
 			var r audit.Record

@@ -67,7 +67,7 @@ func TestBuildsOfProjectsAreSeparate(t *testing.T) {
 		if e != nil {
 			t.Fatal(e)
 		}
-		logs += string(text)
+		logs += string(text) //nolint:perfsprint // of two files
 	}
 	if len(envs) != 2 || len(caches) != 2 || err != nil || strings.Count(logs, "hook of user") != 2 {
 		t.Errorf("environments %v, caches %v %v, logs:\n%s", envs, caches, err, logs)

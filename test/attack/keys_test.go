@@ -213,7 +213,7 @@ func TestStreamsOfARotatedTokenEndWithItsOverlap(t *testing.T) {
 
 // TestOverlapsOnlyGetShorter: an old secret ends with the key, with a shorter overlap of a later rotation, and with its own revocation;
 // nothing makes it valid for longer.
-func TestOverlapsOnlyGetShorter(t *testing.T) {
+func TestOverlapsOnlyGetShorter(t *testing.T) { //nolint:tparallel // its parts are in order
 	t.Parallel()
 	e := newEnv(t)
 	hour := muster.Duration(time.Hour)

@@ -58,7 +58,7 @@ func (e *env) flood() (stop func()) {
 	for range 200 {
 		flooding.Go(func() {
 			for ctx.Err() == nil {
-				resp, err := e.http.Do(e.request(http.MethodGet, "/nothing", "", nil).WithContext(ctx))
+				resp, err := e.http.Do(e.request(http.MethodGet, "/nothing", "", nil).WithContext(ctx)) //nolint:contextcheck // it gets ctx
 				if err != nil {
 					continue
 				}
@@ -95,7 +95,7 @@ func (e *env) joinRequest(token string) *http.Request {
 
 // TestRequestsWithoutAKeyAreLimited sends each kind of request that has no valid key, more than an address may: it is answered with
 // 429 and when to try again, whatever the request says of itself.
-func TestRequestsWithoutAKeyAreLimited(t *testing.T) {
+func TestRequestsWithoutAKeyAreLimited(t *testing.T) { //nolint:tparallel // its parts are in order
 	t.Parallel()
 	e := newLimitedEnv(t, perLimit)
 	kinds := map[string]func(a *env, n int) *http.Request{
@@ -142,8 +142,8 @@ func TestRequestsWithoutAKeyAreLimited(t *testing.T) {
 				}
 				refused++
 				var problem struct {
-					Code   muster.Code
-					Detail string
+					Code   muster.Code `json:"code"`
+					Detail string      `json:"detail"`
 				}
 				seconds, err := strconv.Atoi(rec.Header().Get("Retry-After"))
 				if json.Unmarshal(rec.Body.Bytes(), &problem) != nil || problem.Code != muster.Unavailable || !strings.Contains(problem.Detail, "try again in") || err != nil || seconds < 1 {

@@ -102,7 +102,7 @@ printf '{"token": "%s", "list": ["%s"]}' "$quoted" "$quoted" > "$MUSTER_OUT/resu
 `
 
 // TestSecretsDoNotLeaveTheirTask states where the value of a secret is not, whatever a task does to print it.
-func TestSecretsDoNotLeaveTheirTask(t *testing.T) {
+func TestSecretsDoNotLeaveTheirTask(t *testing.T) { //nolint:tparallel // its parts are in order
 	t.Parallel()
 	e := newEnv(t)
 	workerData := filepath.Join(mustertest.SharedDir(t), "worker")
@@ -220,7 +220,7 @@ func TestSecretsDoNotLeaveTheirTask(t *testing.T) {
 }
 
 // TestSecretsAreForTheirProject states who gets a secret, and who does not.
-func TestSecretsAreForTheirProject(t *testing.T) {
+func TestSecretsAreForTheirProject(t *testing.T) { //nolint:tparallel // its parts are in order
 	t.Parallel()
 	e := newEnv(t)
 	e.secret("a", "TOKEN", secretValue)
@@ -309,7 +309,7 @@ func TestSecretsAreForTheirProject(t *testing.T) {
 }
 
 // TestStolenRowsOfSecrets states what a copy of the database, and changes of it, are worth without the key.
-func TestStolenRowsOfSecrets(t *testing.T) {
+func TestStolenRowsOfSecrets(t *testing.T) { //nolint:tparallel // its parts are in order
 	t.Parallel()
 	e := newEnv(t)
 	e.secret("a", "TOKEN", secretValue)

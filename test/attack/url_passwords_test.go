@@ -14,10 +14,10 @@ import (
 // TestErrorsDoNotShowThePasswordOfAURL checks that no message about an address shows the password in it, whether the address is refused, not understood,
 // or unreachable.
 func TestErrorsDoNotShowThePasswordOfAURL(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it starts 80 programs")
 	}
-	t.Parallel()
 	const (
 		password = "s3kr1t"
 		limit    = 3 * time.Second // for programs that continue, such as a worker that waits for its server

@@ -28,18 +28,19 @@ import (
 
 // flood describes what the flooding process sends.
 type flood struct {
-	Addr     string
-	Rate     int           // requests per second that it tries to send
-	For      time.Duration // 0 means until it is killed
-	KeepOpen bool          // connections; false opens one for each request
-	Abandon  bool          // connections, once the request was sent
-	Conns    int           // at a time
+	Addr     string        `json:"addr"`
+	Rate     int           `json:"rate"`      // requests per second that it tries to send
+	For      time.Duration `json:"for"`       // 0 means until it is killed
+	KeepOpen bool          `json:"keep_open"` // connections; false opens one for each request
+	Abandon  bool          `json:"abandon"`   // connections, once the request was sent
+	Conns    int           `json:"conns"`     // at a time
 }
 
 // flooded is what it did.
 type flooded struct {
-	Sent, Limited int64 // requests, and those of them that were answered with 429
-	Seconds       float64
+	Sent    int64   `json:"sent"`    // requests
+	Limited int64   `json:"limited"` // those of them that were answered with 429
+	Seconds float64 `json:"seconds"`
 }
 
 // floodVariable has the flood of the flooding process.
@@ -149,7 +150,7 @@ func readAnswer(r *bufio.Reader) (status int, err error) {
 }
 
 // start starts the flooding process, and returns what waits for its end.
-func (f flood) start(b *testing.B) (wait func() flooded) {
+func (f *flood) start(b *testing.B) (wait func() flooded) {
 	b.Helper()
 	config, err := json.Marshal(f)
 	if err != nil {

@@ -129,12 +129,15 @@ func survive(t *testing.T, m *mutant) {
 	if m.inTest {
 		args = append(args, "-overlay", overlay)
 	}
-	test := exec.CommandContext(t.Context(), "go", append(args, "./test/attack")...) //nolint:gosec // they are of the list
+	test := exec.CommandContext(t.Context(), "go", append(args, "./test/attack")...)
 	test.Dir, test.Env = root, append(os.Environ(), "MUSTER_TEST_PROGRAM="+program)
 	out, err := test.CombinedOutput()
 	results := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var event struct{ Action, Test string }
+		var event struct {
+			Action string `json:"Action"`
+			Test   string `json:"Test"`
+		}
 		if json.Unmarshal(lines.Bytes(), &event) == nil && (event.Action == "pass" || event.Action == "fail" || event.Action == "skip") {
 			results[event.Test] = event.Action
 		}

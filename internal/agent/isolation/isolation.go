@@ -282,7 +282,7 @@ func (l *Isolator) diskLimit(t *run.Task) muster.Size {
 	if err != nil {
 		return 0
 	}
-	return max(muster.Size(u.Free)/2, minTaskDisk) //nolint:gosec // no disk has that much
+	return max(muster.Size(u.Free)/2, minTaskDisk)
 }
 
 func (l *Isolator) cgroupLimits(t *run.Task) cgroup.Limits {

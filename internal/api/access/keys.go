@@ -133,10 +133,6 @@ func (a *Access) listKeys(ctx context.Context, _ *struct{}) (*rest.Response[wire
 	return rest.Respond(wire.Keys{Keys: list}), nil
 }
 
-type keyPath struct {
-	Key string `path:"key" maxLength:"64" doc:"id of a key"`
-}
-
 type revokeKeyInput struct {
 	Key     string `path:"key" maxLength:"64" doc:"id of a key"`
 	Workers bool   `query:"workers" doc:"also revoke the keys of the workers that joined by this key, which may be revoked already"`

@@ -67,11 +67,10 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 		}
 	}
 	key, active, err := r.find(ctx, hash)
-	switch muster.CodeOf(err) {
-	case muster.NotFound:
+	if muster.CodeOf(err) == muster.NotFound {
 		err = muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
-		fallthrough
-	case muster.Unauthenticated, muster.Forbidden:
+	}
+	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
 		return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,12 +87,12 @@ func listCommand(a *app.App) *cli.Command {
 	})
 }
 
-func number(r client.AuditRecord) string { return fmt.Sprint(r.Seq) }
+func number(r client.AuditRecord) string { return strconv.FormatInt(r.Seq, 10) }
 
 func row(r client.AuditRecord, _ time.Time) []string {
 	count := ""
 	if r.Count > 1 {
-		count = fmt.Sprint(r.Count)
+		count = strconv.FormatInt(r.Count, 10)
 	}
 	return []string{
 		number(r), localTime(&r), cmp.Or(r.KeyName, r.Key), r.Role, r.Address, r.Via, r.Operation, r.Object, r.Project, string(r.Outcome), count, r.Detail,
@@ -122,7 +123,7 @@ func followCommand(a *app.App) *cli.Command {
 			defer stop()
 			err := follow(ctx, a, c)
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // the user ended it
+				return nil
 			}
 			return err
 		},

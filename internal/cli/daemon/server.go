@@ -152,7 +152,7 @@ func (a *runner) serve(ctx context.Context, c *serverConfig, w *Telemetry, notif
 	if err != nil {
 		return err
 	}
-	signIn, err := c.signInOptions.config()
+	signIn, err := c.signInConfig()
 	if err != nil {
 		return err
 	}

@@ -41,8 +41,8 @@ func (c *signInOptions) readSecret() (err error) {
 	return err
 }
 
-// config returns the provider; without an issuer there is none.
-func (c *signInOptions) config() (oidc.Config, error) {
+// signInConfig returns the provider; without an issuer there is none.
+func (c *signInOptions) signInConfig() (oidc.Config, error) {
 	cfg := c.oidc
 	if cfg.Issuer == "" {
 		if cfg.ClientID != "" || cfg.ClientSecret != "" || len(c.roles) > 0 {

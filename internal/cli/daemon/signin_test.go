@@ -9,12 +9,12 @@ import (
 
 func TestSignInOptions(t *testing.T) {
 	t.Parallel()
-	if cfg, err := (&signInOptions{}).config(); err != nil || cfg.Issuer != "" {
+	if cfg, err := (&signInOptions{}).signInConfig(); err != nil || cfg.Issuer != "" {
 		t.Error(cfg, err)
 	}
 	c := newSignInOptions()
 	c.oidc.Issuer, c.roles = "https://accounts.example.com", []string{"viewer=email:*@lab.example", "admin=groups:a"}
-	if cfg, err := c.config(); err != nil || len(cfg.Rules) != 2 || strings.Join(cfg.Scopes, " ") != "email profile" || cfg.Session.Hours() != 12 {
+	if cfg, err := c.signInConfig(); err != nil || len(cfg.Rules) != 2 || strings.Join(cfg.Scopes, " ") != "email profile" || cfg.Session.Hours() != 12 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
 	for want, change := range map[string]func(*signInOptions){
@@ -24,7 +24,7 @@ func TestSignInOptions(t *testing.T) {
 	} {
 		bad := c
 		change(&bad)
-		if _, err := bad.config(); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {
+		if _, err := bad.signInConfig(); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
