@@ -36,7 +36,7 @@ func verifyCommand(a *app.App) *cli.Command {
 			"database wrote the log again. A log that is not intact is exit status 1.",
 		Examples: []app.HelpRow{
 			{Name: "muster audit verify -q >> heads.txt", Usage: "Verify, and note the head"},
-			{Name: "muster audit verify --head $(tail -n 1 heads.txt)", Usage: "Also verify that the log still has the record that was noted"},
+			{Name: "muster audit verify --head 7f83b165…@1207", Usage: "Also verify that the log still has the record that was noted"},
 			{Name: "muster audit verify --file audit.jsonl", Usage: "Verify an export without a server"},
 		},
 		Flags: c.Flags(

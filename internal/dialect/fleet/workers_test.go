@@ -79,7 +79,7 @@ func TestChangedFacts(t *testing.T) {
 	w.register(changed)
 	testkit.Await(w.t, "the new facts are shown", func() bool {
 		got, err := w.client.Worker(t.Context(), "uno")
-		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && slices.Equal(slices.Sorted(slices.Values(got.UnsupportedFeatures)), []string{"cancel", "exec", "stdin"})
+		return err == nil && got.Labels["location"] == "here" && got.Labels["dialect"] == "tiny" && strings.Join(got.Tags, " ") == "dialect:tiny fast" && len(got.Kinds) == 1 && slices.Equal(slices.Sorted(slices.Values(got.UnsupportedFeatures)), []string{"cancel", "exec", "secrets", "stdin"})
 	})
 	if err := task.Finish(t.Context(), fleet.FinalReport{Outcome: muster.AttemptSucceeded}); err != nil {
 		t.Fatal(err)
