@@ -110,8 +110,13 @@ func TestTaskCannotSeeOtherProcesses(t *testing.T) {
 		t.Cleanup(func() { _ = os.Remove(shm) })
 		victim := c.Submit(mustertest.ShellSpec("victim", fmt.Sprintf("umask 077; echo %s >%s; echo %[1]s >here; exec sh -c 'sleep 600; : --password %[1]s'", secret, shm)))
 		c.AwaitRunning(victim.ID, 1)
-		c.Await("the victim has its secret", time.Minute, func() error { _, err := os.Stat(shm); return err })
 		task := c.Tasks(victim.ID)[0]
+		c.Await("the victim has its secret", time.Minute, func() error {
+			if len(mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.ID.String(), "sleep\x00600\x00")) == 0 {
+				return errors.New("it has not come to its end")
+			}
+			return nil
+		})
 		pids := mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.ID.String(), secret)
 		if len(pids) == 0 {
 			t.Fatal("the process to kill was not found")
