@@ -37,7 +37,7 @@ type listAuditInput struct {
 	Object    string    `query:"object" maxLength:"128" example:"job/17"`
 	Project   string    `query:"project" maxLength:"128"`
 	Outcome   string    `query:"outcome" enum:"allowed,denied,failed"`
-	After     int64     `query:"after" minimum:"0" maximum:"999999999999999999" doc:"only records with a higher number"`
+	After     int64     `query:"after" minimum:"0" maximum:"9007199254740991" doc:"only records with a higher number"`
 	Order     string    `query:"order" enum:"newest,oldest" default:"newest"`
 }
 
