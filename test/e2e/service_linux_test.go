@@ -179,7 +179,15 @@ func TestServiceRestartKeepsTasks(t *testing.T) {
 	job := c.Submit(mustertest.ShellSpec("long", numberedLinesScript(releaseFile)))
 	manager("restart")
 	p, m := launch()
-	first := mustertest.TaskPIDs(t, dir)[0] // the others are its children, which change
+	var first int
+	c.Await("the task has a process", time.Minute, func() error {
+		pids := mustertest.TaskPIDs(t, dir)
+		if len(pids) == 0 {
+			return errors.New("it has none")
+		}
+		first = pids[0] // the others are its children, which change
+		return nil
+	})
 	for range 2 {
 		p.Signal(syscall.SIGTERM)
 		if code := p.WaitExit(time.Minute); code != 0 {
