@@ -157,10 +157,10 @@ func readList[T any](ctx context.Context, s *Store, sql string, bind func(*param
 func (c *conn) inTx(ctx context.Context, begin string, f func() error) (err error) {
 	background := c.db.SetInterrupt(ctx)
 	defer c.db.SetInterrupt(background)
-	if err := c.exec(begin, nil); err != nil {
-		return err
+	err = c.exec(begin, nil) // if ctx ends now, it may have begun and fail all the same
+	if err == nil {
+		err = f()
 	}
-	err = f()
 	if err == nil {
 		err = c.exec("COMMIT", nil)
 	}
