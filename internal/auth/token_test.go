@@ -60,7 +60,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// FuzzToken reads a header with a token of anybody: what is split from it is a part of it, and only a fingerprint of the right form is.
+// FuzzToken reads arbitrary headers: what is split from it is a part of it, and only a fingerprint of the right form is.
 func FuzzToken(f *testing.F) {
 	pin := strings.Repeat("a", 52)
 	for _, s := range []string{"", "Bearer ", "Bearer mst_admin_x", "bearer  mst_join_x.ca" + pin, "Basic x", "Bearer .ca" + pin, "Bearer x.ca" + pin + ".ca" + pin} {

@@ -146,7 +146,7 @@ func TestForeignSignIn(t *testing.T) {
 	}
 }
 
-// TestForgedTokens has a provider in whose token answers somebody changes the ID token.
+// TestForgedTokens has a provider whose answers have changed ID tokens.
 func TestForgedTokens(t *testing.T) {
 	t.Parallel()
 	at := oidctest.New(t, redirect, people...)
@@ -291,11 +291,11 @@ func TestConfig(t *testing.T) {
 		t.Error(p, err)
 	}
 	for want, change := range map[string]func(*oidc.Config){
-		"is not the URL":    func(c *oidc.Config) { c.Issuer = "accounts.example.com" },
-		"without user":      func(c *oidc.Config) { c.Issuer = "https://u:secret@accounts.example.com" },
-		"has no TLS":        func(c *oidc.Config) { c.Issuer = "http://accounts.example.com" },
-		"--oidc-client-id":  func(c *oidc.Config) { c.ClientID = "" },
-		"nobody could sign": func(c *oidc.Config) { c.Rules = nil },
+		"is not the URL":     func(c *oidc.Config) { c.Issuer = "accounts.example.com" },
+		"without user":       func(c *oidc.Config) { c.Issuer = "https://u:secret@accounts.example.com" },
+		"has no TLS":         func(c *oidc.Config) { c.Issuer = "http://accounts.example.com" },
+		"--oidc-client-id":   func(c *oidc.Config) { c.ClientID = "" },
+		"no user could sign": func(c *oidc.Config) { c.Rules = nil },
 	} {
 		c := good
 		change(&c)

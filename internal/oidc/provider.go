@@ -70,7 +70,7 @@ func New(cfg Config) (*Provider, error) {
 	case cfg.ClientID == "":
 		return nil, muster.Errorf(muster.Invalid, "sign-in with %s needs the client ID that the provider gave to this server: set --oidc-client-id", cfg.Issuer)
 	case len(cfg.Rules) == 0:
-		return nil, muster.Errorf(muster.Invalid, "nobody could sign in with %s: set --oidc-role, such as submitter=email:*@lab.example", cfg.Issuer)
+		return nil, muster.Errorf(muster.Invalid, "no user could sign in with %s: set --oidc-role, such as submitter=email:*@lab.example", cfg.Issuer)
 	}
 	cfg.Name = cmp.Or(cfg.Name, u.Hostname())
 	cfg.Session = cmp.Or(cfg.Session, DefaultSession)
@@ -181,7 +181,7 @@ var (
 	// ErrDenied says that the user, or the provider, refused.
 	ErrDenied = muster.Errorf(muster.Forbidden, "the sign-in was denied by the provider or cancelled: start again, or ask who manages the provider")
 	// ErrNoRole says that no rule gives the user a role.
-	ErrNoRole = muster.Errorf(muster.Forbidden, "nobody gave you access to this server: ask its administrator for a role (--oidc-role)")
+	ErrNoRole = muster.Errorf(muster.Forbidden, "your account has no access to this server: ask its administrator for a role (--oidc-role)")
 	// ErrPending says that a user has not signed in with a device code yet.
 	ErrPending = errors.New("the user has not signed in yet")
 )

@@ -201,7 +201,7 @@ func TestHangingKeyCommand(t *testing.T) {
 	})
 }
 
-// FuzzOpen opens what nobody sealed: no text comes of it but what Seal made of that text.
+// FuzzOpen opens arbitrary bytes: only what Seal returned can be opened.
 func FuzzOpen(f *testing.F) {
 	b := newBox(f, key(1), key(2))
 	old := newBox(f, key(2))

@@ -79,7 +79,7 @@ func TestLoginByDeviceCode(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || !json.Valid(out) {
 		t.Errorf("a later command: %v %s", err, out)
 	}
-	if status, _, stderr, _ = login(func(code string) { at.Approve(code, "eve") }); status != 4 || !strings.Contains(stderr, "gave you access") {
+	if status, _, stderr, _ = login(func(code string) { at.Approve(code, "eve") }); status != 4 || !strings.Contains(stderr, "has no access") {
 		t.Errorf("eve, whose email is not verified: %d %s", status, stderr)
 	}
 	if status, _, stderr, _ = login(at.Deny); status != 4 || !strings.Contains(stderr, "denied") {

@@ -87,7 +87,7 @@ func FuzzPublic(f *testing.F) {
 	})
 }
 
-// FuzzCheck reads URLs of anybody as requests do: what is accepted has a host, and is requested by HTTP.
+// FuzzCheck reads arbitrary URLs as requests do: what is accepted has a host, and is requested by HTTP.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{"http://example.com", "https://u:p@[::1]:80/", "file:///etc/passwd", "http:///x", "//x", "gopher://x", "HTTP://x", "http://:80", "http://:", "http://\x00"} {
 		f.Add(s)

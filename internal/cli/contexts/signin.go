@@ -72,5 +72,5 @@ func deviceToken(ctx context.Context, a *app.App, server *client.Client, provide
 			return result.Secret, nil
 		}
 	}
-	return "", muster.Errorf(muster.Unauthenticated, "nobody entered the code %s in time: run muster login again", term.Sanitize(d.UserCode))
+	return "", muster.Errorf(muster.Unauthenticated, "the code %s was not entered in time: run muster login again", term.Sanitize(d.UserCode))
 }
