@@ -113,8 +113,9 @@ func TestWorkOverBridges(t *testing.T) {
 			if work.dialect == "trainforge" {
 				e.file("confusion.png")
 			}
-			if !strings.Contains(strings.ReplaceAll(string(result), " ", ""), work.want) || e.Attempt != 1 {
-				t.Errorf("attempt %d, result %s\n%s", e.Attempt, result, e.log())
+			// A bridge that registers again while its workers join may reject an attempt, which does not count.
+			if !strings.Contains(strings.ReplaceAll(string(result), " ", ""), work.want) || e.Retries+e.Crashes > 0 {
+				t.Errorf("%d retries, %d crashes, result %s\n%s", e.Retries, e.Crashes, result, e.log())
 			}
 		})
 	}
