@@ -20,13 +20,14 @@ SLOW := /test/(attack|chaos|e2e|load|packages|vm)$$
 SEEDS ?= 1000
 SEED ?= $(shell date +%s)
 DURATION ?= 5m
+FUZZTIME ?= 1m
 WITHOUT ?=
 PREFIX ?= /usr/local
 DESTDIR ?=
 # The program under test is built once, not by each package that runs it.
 test e2e chaos bench: export MUSTER_TEST_PROGRAM = $(CURDIR)/bin/muster
 
-.PHONY: help demo dev build share install uninstall package sign vuln check test test-fast test-api test-ml test-vm test-packages test-release race sim e2e mutants chaos bench lint lint-py fmt fmt-check gen verify web site clean
+.PHONY: help demo dev build share install uninstall package sign vuln check test test-fast test-api test-ml test-vm test-packages test-release race sim e2e mutants fuzz chaos bench lint lint-py fmt fmt-check gen verify web site clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,8 +123,11 @@ e2e-web: build ## the dashboard in Chromium against a real server; screenshots o
 	@scripts/need node chromium
 	cd web && node --test --test-concurrency=1 --test-timeout=600000 e2e/*.test.mjs
 
-mutants: ## each attack test must fail without the guard that it is about: RUN=TestGet (40 minutes for all; not in CI)
+mutants: ## each attack test must fail without the guard that it is about: RUN=TestGet (30 minutes for all; not in CI)
 	go test ./test/mutants -run TestMutants -v -timeout 5h -args -mutants '$(or $(RUN),.)'
+
+fuzz: ## the fuzz tests, one after the other: RUN='FuzzToken|cli/term' FUZZTIME=1m (not in CI, where go test runs their seeds)
+	@scripts/fuzz '$(or $(RUN),.)' $(FUZZTIME)
 
 chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
 	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'
