@@ -146,6 +146,7 @@ type Cluster struct {
 	URL     string
 	// The tokens as the server prints them.
 	AdminToken, JoinToken string
+	WorkerEnv             []string // variables of workers that are started from now on, of the form NAME=VALUE
 
 	Server *Process
 	Client *client.Client
@@ -265,7 +266,7 @@ func (c *Cluster) LaunchWorkerWith(env []string, program, name, dir string, flag
 	killLeftovers(c.tb, dir)
 	allowWrites(c.tb, flags)
 	args := append([]string{"worker", "--server", c.URL, "--name", name, "--data", dir}, flags...)
-	return StartProgram(c.tb, program, name, append([]string{"MUSTER_JOIN_TOKEN=" + c.JoinToken}, env...), args...)
+	return StartProgram(c.tb, program, name, slices.Concat([]string{"MUSTER_JOIN_TOKEN=" + c.JoinToken}, c.WorkerEnv, env), args...)
 }
 
 // SharedDir makes a folder that tasks come to, and may change if their worker lets them: they are other users than this one.

@@ -23,7 +23,7 @@ func TestWorkersShowOnlyTasksOfTheCallersProjects(t *testing.T) {
 	e := newEnv(t)
 	alpha := e.key(string(auth.Submitter), "alpha", 0).Secret
 	worker, conn := e.connectAll("rig")
-	job, err := e.submitAs(alpha, folderSpec(e.upload(alpha, treeOf(e.upload(alpha, "a file")))))
+	job, err := e.submitAs(alpha, folderSpec(e.upload(alpha, treeOf(e.upload(alpha, "a")))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +60,13 @@ func TestDataIsForItsUserOnly(t *testing.T) {
 	e := newEnvFor(t, mustertest.NewWith(t, data, mustertest.Options{}))
 	e.StartWorker("one", t.TempDir())
 	alpha := e.key(string(auth.Submitter), "alpha", 0).Secret
-	job, err := e.submitAs(alpha, folderSpec(e.upload(alpha, treeOf(e.upload(alpha, "a file")))))
+	job, err := e.submitAs(alpha, folderSpec(e.upload(alpha, treeOf(e.upload(alpha, "a")))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.Wait(job.ID, awaitTimeout)
+	if done := e.Wait(job.ID, awaitTimeout); done.State != muster.JobSucceeded {
+		t.Fatalf("the job is %s", done.State)
+	}
 	files := 0
 	err = filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == data {

@@ -21,6 +21,7 @@ import (
 // TestAllowlist checks that tasks reach the hosts of their list, and no other in any way, also after
 // their worker was killed, as processes and as containers; and that their logs tell what was refused.
 func TestAllowlist(t *testing.T) {
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")
 	}

@@ -24,6 +24,7 @@ import (
 // TestContainersSurviveTheWorker kills a worker ten times while ten containers run and end: each runs once, ends with its exit code, has its
 // complete log, and leaves nothing.
 func TestContainersSurviveTheWorker(t *testing.T) {
+	t.Parallel()
 	newContainerEnv(t, containertest.SharedEngine(t)).testOutlivesWorker(10, 10)
 }
 
@@ -72,6 +73,7 @@ func (b *containerEnv) testOutlivesWorker(kills, tasks int) {
 // TestContainersEndWithoutAWorker lets containers end, and one outlive its timeout, while there is no
 // worker: the next one reports it, with the outputs.
 func TestContainersEndWithoutAWorker(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "3")
 	slow := b.shellSpec("slow", "sleep 600")
@@ -123,6 +125,7 @@ func TestContainersEndWithoutAWorker(t *testing.T) {
 // TestContainersWithoutWorkerAndShim kills both: the containers, which continue then, are removed by the next
 // worker, and the tasks run again.
 func TestContainersWithoutWorkerAndShim(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "3")
 	job := b.Submit(withArray(b.shellSpec("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 3))
@@ -146,6 +149,7 @@ func TestContainersWithoutWorkerAndShim(t *testing.T) {
 
 // TestShimOfContainersKilled kills the shim of containers while its worker runs: they end at once as the fleet's fault, and run again.
 func TestShimOfContainersKilled(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", "3")
 	job := b.Submit(withArray(b.shellSpec("again", `test $MUSTER_ATTEMPT = 2 || sleep 600`), 3))
@@ -167,6 +171,7 @@ func TestShimOfContainersKilled(t *testing.T) {
 
 // TestUpgradeWithContainers upgrades a worker in place while containers run: they are not affected.
 func TestUpgradeWithContainers(t *testing.T) {
+	t.Parallel()
 	const tasks = 5
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", strconv.Itoa(tasks))
@@ -189,6 +194,7 @@ func TestUpgradeWithContainers(t *testing.T) {
 
 // TestServerKilledUnderContainers kills the server while containers run, print and end.
 func TestServerKilledUnderContainers(t *testing.T) {
+	t.Parallel()
 	const tasks = 5
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", strconv.Itoa(tasks))
@@ -214,6 +220,7 @@ func TestServerKilledUnderContainers(t *testing.T) {
 // TestCheckpointOfAContainerMoves drains a worker while a container runs that saves its state: it continues at another worker
 // from the very number at which it stopped.
 func TestCheckpointOfAContainerMoves(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start()
 	spec := checkpointSpec()
@@ -239,7 +246,10 @@ func TestCheckpointOfAContainerMoves(t *testing.T) {
 }
 
 // TestContainersEnd checks how containers may end, and what they leave to those who asked for them.
-func TestContainersEnd(t *testing.T) { newContainerEnv(t, containertest.SharedEngine(t)).testEndings() }
+func TestContainersEnd(t *testing.T) {
+	t.Parallel()
+	newContainerEnv(t, containertest.SharedEngine(t)).testEndings()
+}
 
 func (b *containerEnv) testEndings() {
 	t := b.t
@@ -317,6 +327,7 @@ func chattyScript(n int) string {
 
 // TestContainerCancelled cancels a container that ignores signals.
 func TestContainerCancelled(t *testing.T) {
+	t.Parallel()
 	newContainerEnv(t, containertest.SharedEngine(t)).testCancelled()
 }
 
@@ -353,6 +364,7 @@ func TestPodman(t *testing.T) {
 // TestMissingImages submits fifty tasks of an image that is nowhere: they fail as their user's fault and ask the registry seldom, and
 // other tasks, with an image and without, run meanwhile.
 func TestMissingImages(t *testing.T) {
+	t.Parallel()
 	const missing, others = 50, 20
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	r := containertest.NewRegistry(t)
@@ -386,6 +398,7 @@ func TestMissingImages(t *testing.T) {
 // TestPullStalls lets a pull stop in the middle: others continue, the task tells what it waits for, and it runs when the registry
 // continues; one that is cancelled meanwhile ends at once.
 func TestPullStalls(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	r := containertest.NewRegistry(t)
 	build := containertest.ShellImage(t)

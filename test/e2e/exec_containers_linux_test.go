@@ -37,6 +37,7 @@ func (b *containerEnv) runClient(stdin string, args ...string) (stdout, stderr s
 
 // TestExecInContainer executes commands, opens a terminal and copies files in tasks that run in containers.
 func TestExecInContainer(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start("--slots", "2")
 	spec := b.shellSpec("works", `echo kept > here; exec sleep 1000`)
@@ -186,6 +187,7 @@ func (b *containerEnv) testCopies(id muster.TaskID) {
 
 // TestShellInImageWithoutOne opens a shell in a container that has only one program.
 func TestShellInImageWithoutOne(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	b.start()
 	full := containertest.ShellImage(t)

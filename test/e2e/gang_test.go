@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -14,6 +15,9 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
 )
+
+// gangs is held by a test with a gang, until its processes are gone.
+var gangs sync.Mutex
 
 // meetingGang is a gang whose members connect over the network, and then wait until one is lost, and the flags with which a worker lets its
 // tasks run their program.
@@ -68,6 +72,9 @@ func checkSecondAttempt(t *testing.T, c *mustertest.Cluster, job muster.JobID, r
 // TestGangLosesAMember runs three members on three workers. One is killed: the others, which fail or are stopped, restart with it, which
 // counts as one retry.
 func TestGangLosesAMember(t *testing.T) {
+	t.Parallel()
+	gangs.Lock() // the first gangs of two servers may have the same port
+	t.Cleanup(gangs.Unlock)
 	c := mustertest.New(t, t.TempDir())
 	spec, flags := meetingGang(t, 3)
 	flags = append(flags, "--slots", "1")
@@ -100,6 +107,9 @@ func TestGangLosesAMember(t *testing.T) {
 // TestGangLosesAWorker kills one of two workers with its tasks. The member on the other one fails at once; when the lease has ended, the gang
 // restarts on the remaining workers without using a retry.
 func TestGangLosesAWorker(t *testing.T) {
+	t.Parallel()
+	gangs.Lock() // the first gangs of two servers may have the same port
+	t.Cleanup(gangs.Unlock)
 	c := mustertest.New(t, t.TempDir())
 	lost := t.TempDir()
 	spec, flags := meetingGang(t, 3)
@@ -116,6 +126,9 @@ func TestGangLosesAWorker(t *testing.T) {
 
 // TestGangIsCancelledAsOne cancels one member: the processes of all members end.
 func TestGangIsCancelledAsOne(t *testing.T) {
+	t.Parallel()
+	gangs.Lock() // the first gangs of two servers may have the same port
+	t.Cleanup(gangs.Unlock)
 	c := mustertest.New(t, t.TempDir())
 	spec, flags := meetingGang(t, 3)
 	for _, name := range []string{"w1", "w2"} {

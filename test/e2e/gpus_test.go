@@ -58,8 +58,10 @@ func releaseGPUTask(t *testing.T, dir string) {
 // TestGPUKeepsMemory simulates a driver that does not release the memory of a task whose worker was killed: the next process knows the memory
 // use before the task, nothing is placed on the device, and the quarantine ends when the memory is released.
 func TestGPUKeepsMemory(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
+	smi := gputest.Install(t, gputest.GPU{UUID: "GPU-a", Used: 2 * gib})
+	c.WorkerEnv = []string{smi.Path()}
 	data, shared := t.TempDir(), mustertest.SharedDir(t)
 	worker := c.StartWorker("w1", data, "--allow-write", shared)
 	spec, dir := gpuSpec(t, shared, "hog", "echo $CUDA_VISIBLE_DEVICES $NVIDIA_VISIBLE_DEVICES $MUSTER_GPUS $ROCR_VISIBLE_DEVICES", "")
@@ -98,8 +100,10 @@ func TestGPUKeepsMemory(t *testing.T) {
 // TestGPUStray runs a task that leaves a daemon on its device, without the task's environment and next to an older task, so that only the
 // device identifies its owner: the daemon is killed, and the device is free.
 func TestGPUStray(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	smi := gputest.Install(t, gputest.GPU{UUID: "GPU-a"})
+	c.WorkerEnv = []string{smi.Path()}
 	shared := mustertest.SharedDir(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	older, olderDir := gpuSpec(t, shared, "older", "", "")
@@ -134,14 +138,16 @@ while [ ! -e stray ]; do sleep 0.05; done`, "")
 // TestGPUFault makes a device fail during a task: the attempt ends as gpu_fault and runs again on another worker, and the device stays in
 // quarantine until it is healthy and an administrator heals it.
 func TestGPUFault(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	smi := gputest.Install(t, gputest.GPU{UUID: "GPU-a"})
+	c.WorkerEnv = []string{smi.Path()}
 	shared := mustertest.SharedDir(t)
 	broken := c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	spec, dir := gpuSpec(t, shared, "train", "", `[ "$MUSTER_ATTEMPT" != 1 ] || exit 3`)
 	job := c.Submit(spec)
 	c.AwaitRunning(job.ID, 1)
-	gputest.New(t, gputest.GPU{UUID: "GPU-b"}) // for the next worker
+	c.WorkerEnv = []string{gputest.Install(t, gputest.GPU{UUID: "GPU-b"}).Path()}
 	c.StartWorker("w2", t.TempDir(), "--allow-write", shared)
 	smi.Set(gputest.GPU{UUID: "GPU-a", Broken: "[GPU requires reset]"})
 	releaseGPUTask(t, dir)
@@ -191,8 +197,10 @@ func TestGPUFault(t *testing.T) {
 // TestGPUShare checks that a task over its share of a device gets a warning in its log, and is then stopped with the values in its message;
 // the other task on the device continues.
 func TestGPUShare(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{UUID: "GPU-a"})
+	smi := gputest.Install(t, gputest.GPU{UUID: "GPU-a"})
+	c.WorkerEnv = []string{smi.Path()}
 	shared := mustertest.SharedDir(t)
 	c.StartWorker("w1", t.TempDir(), "--allow-write", shared)
 	share := func(name string) (muster.JobID, string) {

@@ -87,8 +87,10 @@ func TestBusyCores(t *testing.T) {
 
 // TestBusyGPU makes a device busy and idle again: the worker takes no new tasks, and takes the waiting one after the cool-down.
 func TestBusyGPU(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{Utilization: 0.1})
+	smi := gputest.Install(t, gputest.GPU{Utilization: 0.1})
+	c.WorkerEnv = []string{smi.Path()}
 	c.StartWorker("w1", t.TempDir(), "--max-gpu-percent", "50", "--cool-down", "3s")
 	waitSucceeded(t, c, c.Submit(mustertest.ShellSpec("before", "true")).ID)
 	smi.Set(gputest.GPU{Utilization: 0.9})
@@ -189,8 +191,10 @@ func awaitProgress(c *mustertest.Cluster, dir string) {
 // TestOwnerWantsTheGPU runs a program of the owner on one of two devices: its task is really frozen, only this device is withheld, a task with
 // a checkpoint moves to the other device, and everything continues when the owner's program ends, also if the worker was killed meanwhile.
 func TestOwnerWantsTheGPU(t *testing.T) {
+	t.Parallel()
 	c := mustertest.New(t, t.TempDir())
-	smi := gputest.New(t, gputest.GPU{}, gputest.GPU{})
+	smi := gputest.Install(t, gputest.GPU{}, gputest.GPU{})
+	c.WorkerEnv = []string{smi.Path()}
 	data, shared := t.TempDir(), mustertest.SharedDir(t)
 	flags := []string{"--yield-to-owner", "--cool-down", "3s", "--allow-write", shared}
 	worker := c.StartWorker("w1", data, flags...)

@@ -16,6 +16,7 @@ import (
 // TestStandardInput passes 5 MB of any bytes to a process and to a container, whose worker is killed before they read, and which read it again in
 // their second attempt.
 func TestStandardInput(t *testing.T) {
+	t.Parallel()
 	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "2")
 	data := make([]byte, 5_000_000)

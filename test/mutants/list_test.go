@@ -318,12 +318,16 @@ var list = []mutant{
 		guard: `src.Command == "" && count > 0 &&`, without: `src.Command == "" && count > 1<<40 &&`,
 	},
 	{
-		tests: []string{"TestAnAlteredRecordIsFound", "TestARemovedRecordIsFound", "TestARenumberedLogIsFound", "TestAnInsertedRecordIsFound", "TestReorderedRecordsAreFound", "TestARemovedTailIsFoundByANotedHead", "TestARewrittenLogIsFoundByANotedHead", "TestAnExportIsVerifiedOffline"}, file: "internal/audit/verify.go",
+		tests: []string{"TestAnAlteredRecordIsFound", "TestARemovedRecordIsFound", "TestARenumberedLogIsFound", "TestAnInsertedRecordIsFound", "TestReorderedRecordsAreFound", "TestARemovedTailIsFoundByANotedHead", "TestARewrittenLogIsFoundByANotedHead"}, file: "internal/audit/verify.go",
 		guard: "v.problem = &Problem{seq, fmt.Sprintf(format, args...)}", without: "_ = fmt.Sprintf(format, args...)",
 	},
 	{
 		tests: []string{"TestAnAlteredRecordIsFound"}, file: "internal/audit/verify.go",
 		guard: "case hashOf(v.head.Hash, r) != r.Hash:", without: "case false && hashOf(v.head.Hash, r) != r.Hash:",
+	},
+	{
+		tests: []string{"TestAnExportIsVerifiedOffline"}, file: "internal/cli/audit/verify.go",
+		guard: "if result.Problem == nil && result.Head != last.Head {", without: "if false {",
 	},
 	{
 		tests: []string{"TestAForgedBaseIsFound"}, file: "internal/audit/verify.go",

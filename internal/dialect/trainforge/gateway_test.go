@@ -138,6 +138,12 @@ func (w *env) artifact(t muster.Task, name string) string {
 	return ""
 }
 
+// waitPolled waits until a worker has asked for jobs and there was none: that comes before its first job, as in the golden transcripts.
+func (w *env) waitPolled(tr *transcript) {
+	w.t.Helper()
+	testkit.Await(w.t, "the worker has polled", func() bool { return strings.Contains(tr.text(), "[]") })
+}
+
 // waitQuiet waits until a worker's last word is said, and ends the transcript.
 func (w *env) waitQuiet(worker string, tr *transcript) {
 	w.t.Helper()
@@ -248,6 +254,7 @@ func TestNodeSession(t *testing.T) {
 	a := &workerA{fakeClient: w.newClient(), id: "w-test", hostname: "vm", gpus: mockGPUs(), projects: w.shared}
 	a.transcript = answer
 	stop := w.runInBackground(a.run)
+	w.waitPolled(answer)
 	failing := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "echo to stderr >&2; exit 3"}})
 	task := w.waitTask(failing.ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 || w.log(task.ID) != "to stderr\n" {
@@ -279,6 +286,7 @@ func TestPollerSession(t *testing.T) {
 	b := &workerB{fakeClient: w.newClient(), projects: w.shared}
 	b.transcript = answer
 	w.runInBackground(b.run)
+	w.waitPolled(answer)
 	task := w.waitTask(w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "exit 3"}, Outputs: []string{"never"}}).ID)
 	if task.State != muster.Failed || task.Reason != muster.ExitCode || task.ExitCode == nil || *task.ExitCode != 3 {
 		t.Errorf("%s %s %v", task.State, task.Reason, task.ExitCode)
@@ -299,6 +307,7 @@ func TestExternalSession(t *testing.T) {
 	c := &workerC{fakeClient: w.newClient(), id: "colab-1795193358", kaggle: true, gpu: true}
 	c.transcript = answer
 	w.runInBackground(c.run)
+	w.waitPolled(answer)
 	script := w.waitTask(w.submit(muster.TaskSpec{Script: &muster.Script{Text: "#!/bin/sh\necho args $1 $MUSTER_INDEX", Args: []string{"one"}}}).ID)
 	if script.State != muster.Succeeded || w.log(script.ID) != "args one 0\n" {
 		t.Errorf("%s %q", script.State, w.log(script.ID))

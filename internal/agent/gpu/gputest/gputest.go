@@ -69,14 +69,27 @@ type SMI struct {
 // New makes a stand-in that knows gpus and puts it first on this process's PATH.
 func New(tb testing.TB, gpus ...GPU) *SMI {
 	tb.Helper()
+	s := Install(tb, gpus...)
+	_, path, _ := strings.Cut(s.Path(), "=")
+	tb.Setenv("PATH", path)
+	return s
+}
+
+// Install makes a stand-in that knows gpus, for programs that run with Path.
+func Install(tb testing.TB, gpus ...GPU) *SMI {
+	tb.Helper()
 	if runtime.GOOS == "windows" {
 		tb.Skip("the stand-in for nvidia-smi is a shell script")
 	}
 	s := &SMI{t: tb, dir: tb.TempDir()}
 	s.Set(gpus...)
 	s.write("nvidia-smi", script, 0o700)
-	tb.Setenv("PATH", s.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return s
+}
+
+// Path is the variable PATH of programs that find the stand-in first.
+func (s *SMI) Path() string {
+	return "PATH=" + s.dir + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
 // Set changes what devices there are and how they do.
