@@ -266,12 +266,12 @@ func TestABusyWorkerMayBeSilent(t *testing.T) {
 	if err := task.MarkStarted(); err != nil {
 		t.Fatal(err)
 	}
-	idle := w.register(newFacts("idle"))
+	testkit.Await(w.t, "the busy worker is active", func() bool { return w.workerState("one") == muster.WorkerActive })
+	w.register(newFacts("idle"))
 	testkit.Await(w.t, "the idle worker is unreachable", func() bool { return w.workerState("idle") == muster.WorkerUnreachable })
 	if state := w.workerState("one"); state != muster.WorkerActive {
 		t.Errorf("the busy worker is %s", state)
 	}
-	_ = idle
 }
 
 // After a restart of the server a task continues under its id, and its report counts.

@@ -102,7 +102,7 @@ func (zeros) Read(b []byte) (int, error) { return len(b), nil }
 
 func TestANodeThatDropsJobsIsNotTrusted(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{NodeStart: 500 * time.Millisecond} })
+	w := newEnv(t, func(w *env) { w.timeouts = trainforge.Timeouts{NodeStart: 2 * time.Second} })
 	a := &workerA{fakeClient: w.newClient(), id: "silent", hostname: "vm", projects: w.shared, docker: true}
 	w.runInBackground(a.run)
 	job := w.submit(muster.TaskSpec{Run: &muster.Command{Shell: "true"}, Retries: muster.Retries{Backoff: muster.Duration(time.Millisecond)}})

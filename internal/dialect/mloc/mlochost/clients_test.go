@@ -606,7 +606,7 @@ func TestTasksAreMergedWhileTheWorkerIsBusy(t *testing.T) {
 // TestALostWorkerCounts holds what a record says of a task whose worker left.
 func TestALostWorkerCounts(t *testing.T) {
 	t.Parallel()
-	w := newEnv(t, nil)
+	w := newEnv(t, map[string]string{"watchdog_grace": "30"}) // only the worker that says so is lost
 	first := newFakeWorker(t, w.redis, "w1")
 	first.manual = make(chan message)
 	first.register().listen()
