@@ -27,7 +27,9 @@ const startPoll = 5 * time.Millisecond
 // exitKilled is the exit code of a command that was killed, as all in a container are when it ends.
 const exitKilled = 128 + 9
 
-const containerEndWindow = time.Second
+// containerEndWindow is more than a busy engine takes to notice the end of a container whose processes it has killed. As much later the end of
+// a command is reported that was killed alone.
+const containerEndWindow = 3 * time.Second
 
 // Exec executes a command in a running container, as its user. The engine ends it with the container.
 func (c *Containers) Exec(ctx context.Context, ctr *run.Container, x *run.ExecSpec) (run.ExecProc, error) {
