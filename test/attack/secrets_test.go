@@ -358,9 +358,6 @@ func TestStolenRowsOfSecrets(t *testing.T) { //nolint:tparallel // its parts are
 		t.Fatal(err)
 	}
 	e.StartServer()
-	t.Run("without the key the server starts, and tasks with secrets wait", func(t *testing.T) {
-		waits(t, "a", "is missing: restore it from a backup")
-	})
 	t.Run("without the key the server says so, and makes no new one", func(t *testing.T) {
 		list, err := e.Client.Secrets(t.Context(), "a")
 		if err != nil || len(list) != 1 || !strings.Contains(list[0].Problem, "is missing") {
@@ -372,5 +369,8 @@ func TestStolenRowsOfSecrets(t *testing.T) { //nolint:tparallel // its parts are
 		if _, err := os.Stat(filepath.Join(e.DataDir, "secrets.key")); err == nil {
 			t.Error("there is a new key")
 		}
+	})
+	t.Run("without the key the server starts, and tasks with secrets wait", func(t *testing.T) {
+		waits(t, "a", "is missing: restore it from a backup")
 	})
 }
