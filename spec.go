@@ -32,6 +32,7 @@ type Spec struct {
 	Project  string            `json:"project,omitempty"`
 	Priority *int              `json:"priority,omitempty"` // 0 to 100, higher first
 	Labels   map[string]string `json:"labels,omitempty"`
+	Params   map[string]Param  `json:"params,omitempty"`
 	Notify   []Notify          `json:"notify,omitempty"`
 	Tasks    []TaskSpec        `json:"tasks"`
 }

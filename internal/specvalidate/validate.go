@@ -34,7 +34,7 @@ var (
 )
 
 // reservedNames begin references that do not refer to a stage.
-var reservedNames = []string{"index", "matrix", "job"}
+var reservedNames = []string{"index", "matrix", "job", "params"}
 
 // Spec returns the problems of s in the order of the document, at most 100, or nil if s
 // is valid. It checks the normalized spec, so that s need not be normalized. It does not
@@ -76,6 +76,9 @@ func (v *validator) job() {
 			v.add("labels."+muster.Truncate(name), "", "invalid label name: use letters, digits and . _ - /, at most %d", muster.MaxNameSize)
 		}
 		v.text("labels."+muster.Truncate(name), s.Labels[name], maxLabel)
+	}
+	if len(s.Params) > muster.MaxParams {
+		v.add("params", "", "%d parameters are too many, the maximum is %d", len(s.Params), muster.MaxParams)
 	}
 	v.notify("notify", s.Notify)
 	switch {

@@ -2380,6 +2380,17 @@ export interface components {
             worker: string;
             worker_name: string;
         };
+        Param: {
+            default?: unknown;
+            description?: string;
+            enum?: unknown[] | null;
+            /** Format: double */
+            maximum?: number;
+            /** Format: double */
+            minimum?: number;
+            type?: string;
+            value?: unknown;
+        };
         Pause: {
             /**
              * @description time until it is resumed; absent means that it must be resumed by request
@@ -2745,6 +2756,9 @@ export interface components {
             };
             name?: string;
             notify?: components["schemas"]["Notify"][] | null;
+            params?: {
+                [key: string]: components["schemas"]["Param"];
+            };
             /** Format: int64 */
             priority?: number;
             project?: string;
