@@ -81,6 +81,7 @@ func (v *validator) job() {
 		v.add("params", "", "%d parameters are too many, the maximum is %d", len(s.Params), muster.MaxParams)
 	}
 	v.notify("notify", s.Notify)
+	v.failurePolicy()
 	switch {
 	case len(s.Tasks) == 0:
 		v.add("tasks", "", "the job has no tasks: add at least one")
@@ -91,6 +92,18 @@ func (v *validator) job() {
 		v.add("", "", "cannot encode the spec as JSON: %v", err)
 	} else if len(b) > muster.MaxSpecSize {
 		v.add("", "pass large inputs as files", "the spec is %d bytes as JSON: the maximum is %d", len(b), muster.MaxSpecSize)
+	}
+}
+
+func (v *validator) failurePolicy() {
+	s := v.spec
+	switch {
+	case !slices.Contains([]string{"", muster.OnFailureContinue, muster.OnFailureStop}, s.OnFailure):
+		v.add("on_failure", muster.DidYouMean(s.OnFailure, []string{muster.OnFailureContinue, muster.OnFailureStop}), "%s is unknown: write %s or %s", muster.Truncate(s.OnFailure), muster.OnFailureContinue, muster.OnFailureStop)
+	case s.MaxFailures < 0 || s.MaxFailures > muster.MaxTasks:
+		v.add("max_failures", "", "%d is out of range: write 0 to %d", s.MaxFailures, muster.MaxTasks)
+	case s.MaxFailures > 0 && s.OnFailure == muster.OnFailureContinue: // Normalize sets stop where none is given
+		v.add("max_failures", "write on_failure: stop", "max_failures is without effect with on_failure: %s", muster.OnFailureContinue)
 	}
 }
 
