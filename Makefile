@@ -123,7 +123,7 @@ e2e-web: build ## the dashboard in Chromium against a real server; screenshots o
 	cd web && node --test --test-concurrency=1 --test-timeout=600000 e2e/*.test.mjs
 
 mutants: ## each attack test must fail without the guard that it is about: RUN=TestGet (40 minutes for all; not in CI)
-	go test ./test/mutants -run TestMutants -v -timeout 5h -args -mutants '$(or $(RUN),.)'
+	scripts/engine go test ./test/mutants -run TestMutants -v -timeout 5h -args -mutants '$(or $(RUN),.)'
 
 chaos: build ## random faults under a random workload, SEED=17 DURATION=5m WITHOUT=server_disk,upgrade
 	go test -count=1 -v -timeout 4h ./test/chaos -run '^TestChaos$$' -seed $(SEED) -duration $(DURATION) -without '$(WITHOUT)'

@@ -40,6 +40,7 @@ type Containers struct {
 	auth     *registryAuth
 	puller   *puller
 	usage    *imageUsage
+	private  *privateImages
 	program  ProgramCopy
 	checkNow chan struct{} // has one token if the engine must be checked at once
 	cgroups  string        // path of the kernel's control groups
@@ -89,7 +90,7 @@ func New(cfg Config) (*Containers, error) {
 	cfg.PIDs = cmp.Or(cfg.PIDs, 4096)
 	c := &Containers{
 		cfg: cfg, timeouts: defaultTimeouts, auth: auth, checkNow: make(chan struct{}, 1), cgroups: "/sys/fs/cgroup",
-		usage: openImageUsage(cfg.Dir, cfg.Log), notReady: errNotChecked, created: map[string]string{},
+		usage: openImageUsage(cfg.Dir, cfg.Log), private: openPrivateImages(cfg.Dir, cfg.Log), notReady: errNotChecked, created: map[string]string{},
 	}
 	c.puller = newPuller(&c.timeouts, c.pull)
 	return c, nil

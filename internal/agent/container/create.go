@@ -48,9 +48,13 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 	if err := c.checkAllowlist(spec, c.About()); err != nil {
 		return nil, err // before a useless pull
 	}
+	from, err := c.private.taskAccess(b.Task, ref)
+	if err != nil {
+		return nil, err
+	}
 	pullPolicy := containerOptions(spec).Pull
 	for retried := false; ; retried = true {
-		img, err := c.ensureImage(ctx, ref, pullPolicy, logLine, step)
+		img, err := c.ensureImage(ctx, ref, pullPolicy, from, logLine, step)
 		if err != nil {
 			return nil, err
 		}
