@@ -12,6 +12,10 @@ var withoutGuard = map[string]string{
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
 	{
+		tests: []string{"TestMountsCannotBeReplacedAfterTheirCheck"}, file: "internal/agent/container/mounts.go",
+		guard: `if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {`, without: `if true {`,
+	},
+	{
 		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "internal/agent/docker/images.go",
 		guard: `if failed, ok := errors.AsType[*engineError](err); ok && creds != nil {`, without: `if failed, ok := errors.AsType[*engineError](err); ok && false {`,
 	},

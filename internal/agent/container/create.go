@@ -74,7 +74,7 @@ func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	return spec.Container
 }
 
-func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (*run.Container, error) {
+func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (ctr *run.Container, failed error) {
 	about := c.About()
 	if img.OS != "" && img.OS != about.OS || img.Arch != "" && img.Arch != about.Arch {
 		return nil, run.Failf(muster.ImageMissing, "the image %s is for %s/%s, but this worker's engine runs %s/%s: use an image for that platform, or select other workers with where",
@@ -85,6 +85,14 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	if err != nil {
 		return nil, err
 	}
+	if mounts, err = c.stageMounts(p.Name, mounts, about); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed != nil {
+			c.staging.release(p.Name)
+		}
+	}()
 	p.Mounts = append(p.Mounts, mounts...)
 	hosts, err := c.addEntrypoint(p, b, img, about)
 	if err != nil {
