@@ -12,8 +12,12 @@ var withoutGuard = map[string]string{
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
 	{
+		tests: []string{"TestContainersCannotFillTheDisk"}, file: "internal/agent/meter/subject.go",
+		guard: `folders = append(folders, sub.Written...)`, without: ``,
+	},
+	{
 		tests: []string{"TestMountsCannotBeReplacedAfterTheirCheck"}, file: "internal/agent/container/mounts.go",
-		guard: `if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {`, without: `if true {`,
+		guard: `if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {`, without: `if os.Geteuid() >= 0 {`,
 	},
 	{
 		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "internal/agent/docker/images.go",

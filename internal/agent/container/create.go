@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -112,7 +113,25 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	}
 	return &run.Container{
 		Engine: c.cfg.Engine.Host(), ID: id, Image: digestRef(ref, img), ImageName: familiarRef(ref), InCgroup: p.CgroupParent != "", AllowHosts: hosts,
+		Written: c.writtenFolders(ctx, id, about),
 	}, nil
+}
+
+// writtenFolders returns run.Container.Written of a container.
+func (c *Containers) writtenFolders(ctx context.Context, id string, about *docker.Info) []string {
+	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.request, errTimeout)
+	defer cancel()
+	list, err := c.cfg.Engine.WrittenFolders(ctx, id)
+	if err != nil {
+		c.cfg.Log.Warn("what a container writes outside its folders does not count for its disk", slog.String("container", id), slog.Any("error", err))
+	}
+	return slices.DeleteFunc(list, func(path string) bool {
+		_, err := os.Stat(path)
+		return err != nil // of an engine with another view of the machine
+	})
 }
 
 // noCommandRE matches the engines' error for an image without entrypoint and command.
