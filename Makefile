@@ -124,7 +124,7 @@ e2e-web: build ## the dashboard in Chromium against a real server; screenshots o
 	cd web && node --test --test-concurrency=1 --test-timeout=600000 e2e/*.test.mjs
 
 mutants: ## each attack test must fail without the guard that it is about: RUN=TestGet (30 minutes for all; not in CI)
-	go test ./test/mutants -run TestMutants -v -timeout 5h -args -mutants '$(or $(RUN),.)'
+	scripts/engine go test ./test/mutants -run TestMutants -v -timeout 5h -args -mutants '$(or $(RUN),.)'
 
 fuzz: ## the fuzz tests, one after the other: RUN='FuzzToken|cli/term' FUZZTIME=1m (not in CI, where go test runs their seeds)
 	@scripts/fuzz '$(or $(RUN),.)' $(FUZZTIME)

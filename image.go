@@ -28,6 +28,13 @@ func ParseImage(ref string) (name, version string, ok bool) {
 	return NormalizeImageName(m[1]), version, true
 }
 
+// ImageRegistry returns the registry of an image reference, such as docker.io or 127.0.0.1:5000; "" if the reference is invalid.
+func ImageRegistry(ref string) string {
+	name, _, _ := ParseImage(ref)
+	host, _, _ := strings.Cut(name, "/")
+	return host
+}
+
 // NormalizeImageName completes an image name, or a pattern with *, as Docker does: python becomes docker.io/library/python.
 func NormalizeImageName(name string) string {
 	host, rest, slash := strings.Cut(name, "/")

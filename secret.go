@@ -11,17 +11,20 @@ const (
 	MaxTaskSecrets = 20 // of a task, as variables and files
 )
 
-// Secret is a secret of the project that a task is given, as a variable or as a file. In JSON it is an object, or a string: Name, for the
-// variable of that name.
+// Secret is a secret of the project that a task is given as a variable or as a file, or with which its image is pulled. In JSON it is an
+// object, or a string: Name, for the variable of that name.
 type Secret struct { //nolint:recvcheck // UnmarshalJSON changes it
 	Name string `json:"name"`
-	Env  string `json:"env,omitempty"`  // variable; default: Name, unless File is set
+	Env  string `json:"env,omitempty"`  // variable; default: Name, unless File or Registry is set
 	File string `json:"file,omitempty"` // path in the task's folder
+
+	// Registry is the registry of the task's image, such as ghcr.io: the worker pulls the image with the secret, which the task does not get.
+	Registry string `json:"registry,omitempty"`
 }
 
 // Variable returns the variable with the value, "" for none.
 func (s *Secret) Variable() string {
-	if s.Env == "" && s.File == "" {
+	if s.Env == "" && s.File == "" && s.Registry == "" {
 		return s.Name
 	}
 	return s.Env
@@ -50,7 +53,7 @@ func (s *Secret) UnmarshalJSON(b []byte) error {
 			return err
 		}
 	default:
-		return Errorf(Invalid, "%s is not a secret: write its name, such as HF_TOKEN, or an object with name, env and file", Truncate(string(b)))
+		return Errorf(Invalid, "%s is not a secret: write its name, such as HF_TOKEN, or an object with name, and env, file or registry", Truncate(string(b)))
 	}
 	*s = Secret(got)
 	return nil

@@ -41,6 +41,7 @@ type runConfig struct {
 	mounts     []string
 	envFiles   []string
 	secrets    []string
+	pullSecret string
 	stdin      bool
 }
 
@@ -108,6 +109,7 @@ func (c *runConfig) flags() []cli.Flag {
 			&c.container.Entrypoint, parseEntrypoint, func(words []string) string { return strings.Join(words, " ") }),
 		app.Option{Name: "workdir", Short: "w", Value: "path", Usage: "Working directory in the container (default: the task's directory, or the image's without a command)", Group: groupContainers}.StringVar(&c.container.Workdir),
 		app.Option{Name: "user", Short: "u", Usage: "Name or id of the user, with an optional :group (default: the image's)", Group: groupContainers}.StringVar(&c.container.User),
+		app.Option{Name: "pull-secret", Value: "name", Usage: "Pull the image with this secret of the project, which the task does not get", Group: groupContainers, Complete: c.CompleteSecrets(&c.project)}.StringVar(&c.pullSecret),
 		app.Option{Name: "pull", Usage: "Pull the image: missing, always or never (default: missing)", Group: groupContainers}.
 			EnumVar(&c.container.Pull, muster.PullMissing, muster.PullAlways, muster.PullNever),
 		app.Option{Name: "shm-size", Usage: "Size of /dev/shm, such as 1GiB", Group: groupContainers}.SizeVar(&c.container.ShmSize),
@@ -278,7 +280,12 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	for _, name := range c.secrets {
 		t.Secrets = append(t.Secrets, muster.Secret{Name: name})
 	}
+	if c.pullSecret != "" {
+		t.Secrets = append(t.Secrets, muster.Secret{Name: c.pullSecret, Registry: muster.ImageRegistry(t.Image)})
+	}
 	switch {
+	case c.pullSecret != "" && t.Image == "":
+		return nil, muster.Errorf(muster.Invalid, "--pull-secret needs an image: add --image")
 	case t.Kind == muster.KindNoop && len(args) > 0:
 		return nil, muster.Errorf(muster.Invalid, "a noop task has no command: omit it")
 	case t.Kind == muster.KindNoop:

@@ -68,6 +68,24 @@ func (v *validator) image(ref string) {
 	v.add("image", hint, "%q is not a valid image name", muster.Truncate(ref))
 }
 
+// registrySecret checks that a secret for a registry is for that of the stage's image.
+func (v *validator) registrySecret(at, registry string, t *muster.TaskSpec) {
+	const example = "such as ghcr.io, docker.io or localhost:5000"
+	host := muster.ImageRegistry(registry + "/a/b")
+	switch own := muster.ImageRegistry(t.Image); {
+	case t.Image == "":
+		v.add(at, "write image: its name", "a registry needs an image")
+	case strings.Contains(registry, "/") || host == "":
+		v.add(at, example, "%q is not a registry: write its name, and its port if it has one", muster.Truncate(registry))
+	case host != registry && host == "docker.io" && registry != "index.docker.io":
+		v.add(at, example, "%q is not the name of a registry", muster.Truncate(registry))
+	case host != registry:
+		v.add(at, "write "+host, "%q is another name of %s", registry, host)
+	case own != "" && own != registry:
+		v.add(at, "write "+own, "the image %s is not of the registry %s", muster.Truncate(t.Image), registry)
+	}
+}
+
 // containerOptions checks container options. memory is the task's limit, 0 for none.
 func (v *validator) containerOptions(c *muster.Container, memory muster.Size) {
 	v.arguments("container.entrypoint", c.Entrypoint)

@@ -262,6 +262,10 @@ func (v *validator) secrets(t *muster.TaskSpec) {
 			v.add(at, "muster secrets list shows them", "%q is not a name of a secret: use letters, digits and _, at most %d, not a digit first", muster.Truncate(s.Name), muster.MaxNameSize)
 		case s.Env != "" && s.File != "":
 			v.add(at, "name the secret twice to have both", "the secret %s is both a variable and a file", s.Name)
+		case s.Registry != "" && (s.Env != "" || s.File != ""):
+			v.add(at, "name the secret twice to have both", "the secret %s is for a registry, and a variable or a file", s.Name)
+		case s.Registry != "":
+			v.registrySecret(at+".registry", s.Registry, t)
 		case s.File != "":
 			v.relativePath(at+".file", s.File)
 		case !envPattern.Get().MatchString(variable) || len(variable) > maxLabel:
@@ -275,6 +279,8 @@ func (v *validator) secrets(t *muster.TaskSpec) {
 		place := "the variable " + variable
 		if s.File != "" {
 			place = "the file " + s.File
+		} else if s.Registry != "" {
+			place = "a registry"
 		}
 		if used[place] {
 			v.add(at, "remove one of them", "another secret has %s, too", place)

@@ -49,14 +49,31 @@ func discloses(text []byte) string {
 }
 
 // filesWith returns the files below a folder that have the value.
-func filesWith(t *testing.T, dir string) (found []string) {
+func filesWith(t *testing.T, dir string) []string {
+	t.Helper()
+	return filesThat(t, dir, discloses)
+}
+
+// filesContaining returns the files below a folder that contain a text.
+func filesContaining(t *testing.T, dir, text string) []string {
+	t.Helper()
+	return filesThat(t, dir, func(b []byte) string {
+		if !bytes.Contains(b, []byte(text)) {
+			return ""
+		}
+		return "plain"
+	})
+}
+
+// filesThat returns the files below a folder of which has returns how they have something.
+func filesThat(t *testing.T, dir string, has func([]byte) string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return nil //nolint:nilerr // it is gone
 		}
 		b, err := os.ReadFile(path)
-		if how := discloses(b); err == nil && how != "" {
+		if how := has(b); err == nil && how != "" {
 			found = append(found, path+" ("+how+")")
 		}
 		return nil

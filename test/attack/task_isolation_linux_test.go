@@ -99,6 +99,15 @@ func TestTaskOfRootWorkerIsUnprivileged(t *testing.T) {
 	}
 }
 
+// TestTaskSeesNoKeyrings checks that a task sees no keyrings of the machine, and not who has some.
+func TestTaskSeesNoKeyrings(t *testing.T) {
+	t.Parallel()
+	c, _ := startRootWorker(t)
+	if out := runScript(t, c, "cat /proc/keys /proc/key-users; echo end"); out != "end\n" {
+		t.Errorf("the task sees\n%s", out)
+	}
+}
+
 // TestTaskCannotSeeOtherProcesses checks that a task sees neither the command lines nor the files of other processes, of other tasks among them,
 // and that it can do nothing to them.
 func TestTaskCannotSeeOtherProcesses(t *testing.T) {

@@ -12,6 +12,42 @@ var withoutGuard = map[string]string{
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
 	{
+		tests: []string{"TestTaskSeesNoKeyrings"}, file: "internal/agent/isolation/view/view_linux.go",
+		guard: `if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {`, without: `if err := error(nil); err != nil {`,
+	},
+	{
+		tests: []string{"TestContainersCannotFillTheDisk"}, file: "internal/agent/meter/subject.go",
+		guard: `folders = append(folders, sub.Written...)`, without: ``,
+	},
+	{
+		tests: []string{"TestMountsCannotBeReplacedAfterTheirCheck"}, file: "internal/agent/container/mounts.go",
+		guard: `if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {`, without: `if os.Geteuid() >= 0 {`,
+	},
+	{
+		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "internal/agent/docker/images.go",
+		guard: `if failed, ok := errors.AsType[*engineError](err); ok && creds != nil {`, without: `if failed, ok := errors.AsType[*engineError](err); ok && false {`,
+	},
+	{
+		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "secret.go",
+		guard: `if s.Env == "" && s.File == "" && s.Registry == "" {`, without: `if s.Env == "" && s.File == "" {`,
+	},
+	{
+		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "internal/specvalidate/container.go",
+		guard: `case own != "" && own != registry:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestPrivateImagesAreNotForOthers"}, file: "internal/agent/container/pull.go",
+		guard: `case err == nil && c.private.allows(img, from):`, without: `case err == nil:`,
+	},
+	{
+		tests: []string{"TestPrivateImagesAreNotForOthers"}, file: "internal/agent/container/pull.go",
+		guard: `if !c.private.allows(img, from) {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestPrivateImagesAreNotForOthers"}, file: "internal/agent/container/privateimages.go",
+		guard: `from.creds, from.secret, from.id = creds, s.Name, p.credentialsID(creds)`, without: `from.creds, from.secret = creds, s.Name`,
+	},
+	{
 		tests: []string{"TestJoinTokensWorkAsOftenAsTheySay"}, file: "internal/store/sqlite/keys.go",
 		guard: `if by.Uses != nil {`, without: `if false {`,
 	},

@@ -40,6 +40,8 @@ type Containers struct {
 	auth     *registryAuth
 	puller   *puller
 	usage    *imageUsage
+	private  *privateImages
+	staging  *staging
 	program  ProgramCopy
 	checkNow chan struct{} // has one token if the engine must be checked at once
 	cgroups  string        // path of the kernel's control groups
@@ -89,7 +91,7 @@ func New(cfg Config) (*Containers, error) {
 	cfg.PIDs = cmp.Or(cfg.PIDs, 4096)
 	c := &Containers{
 		cfg: cfg, timeouts: defaultTimeouts, auth: auth, checkNow: make(chan struct{}, 1), cgroups: "/sys/fs/cgroup",
-		usage: openImageUsage(cfg.Dir, cfg.Log), notReady: errNotChecked, created: map[string]string{},
+		usage: openImageUsage(cfg.Dir, cfg.Log), private: openPrivateImages(cfg.Dir, cfg.Log), staging: newStaging(cfg.Dir), notReady: errNotChecked, created: map[string]string{},
 	}
 	c.puller = newPuller(&c.timeouts, c.pull)
 	return c, nil
@@ -157,10 +159,24 @@ func (c *Containers) Check(ctx context.Context) error {
 
 func (c *Containers) checkSoon() { wake.Set(c.checkNow) }
 
+// Started implements process.Containers.
+func (c *Containers) Started(ctr *run.Container) {
+	c.mu.Lock()
+	name := ""
+	for n, id := range c.created {
+		if id == ctr.ID {
+			name = n
+		}
+	}
+	c.mu.Unlock()
+	c.staging.release(name)
+}
+
 // Remove implements process.Containers. After an error the container is swept later.
 func (c *Containers) Remove(ctx context.Context, ctr *run.Container) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, fmt.Errorf("it took longer than %s", c.timeouts.operation))
 	defer cancel()
+	c.Started(ctr) // if it was not
 	c.untrack(ctr.ID)
 	engine := c.cfg.Engine
 	if ctr.Engine != engine.Host() { // of an earlier incarnation

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime"
 	"slices"
@@ -48,9 +49,13 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 	if err := c.checkAllowlist(spec, c.About()); err != nil {
 		return nil, err // before a useless pull
 	}
+	from, err := c.private.taskAccess(b.Task, ref)
+	if err != nil {
+		return nil, err
+	}
 	pullPolicy := containerOptions(spec).Pull
 	for retried := false; ; retried = true {
-		img, err := c.ensureImage(ctx, ref, pullPolicy, logLine, step)
+		img, err := c.ensureImage(ctx, ref, pullPolicy, from, logLine, step)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +75,7 @@ func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	return spec.Container
 }
 
-func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (*run.Container, error) {
+func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (ctr *run.Container, failed error) {
 	about := c.About()
 	if img.OS != "" && img.OS != about.OS || img.Arch != "" && img.Arch != about.Arch {
 		return nil, run.Failf(muster.ImageMissing, "the image %s is for %s/%s, but this worker's engine runs %s/%s: use an image for that platform, or select other workers with where",
@@ -81,6 +86,14 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	if err != nil {
 		return nil, err
 	}
+	if mounts, err = c.stageMounts(p.Name, mounts, about); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if failed != nil {
+			c.staging.release(p.Name)
+		}
+	}()
 	p.Mounts = append(p.Mounts, mounts...)
 	hosts, err := c.addEntrypoint(p, b, img, about)
 	if err != nil {
@@ -100,7 +113,25 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	}
 	return &run.Container{
 		Engine: c.cfg.Engine.Host(), ID: id, Image: digestRef(ref, img), ImageName: familiarRef(ref), InCgroup: p.CgroupParent != "", AllowHosts: hosts,
+		Written: c.writtenFolders(ctx, id, about),
 	}, nil
+}
+
+// writtenFolders returns run.Container.Written of a container.
+func (c *Containers) writtenFolders(ctx context.Context, id string, about *docker.Info) []string {
+	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.request, errTimeout)
+	defer cancel()
+	list, err := c.cfg.Engine.WrittenFolders(ctx, id)
+	if err != nil {
+		c.cfg.Log.Warn("what a container writes outside its folders does not count for its disk", slog.String("container", id), slog.Any("error", err))
+	}
+	return slices.DeleteFunc(list, func(path string) bool {
+		_, err := os.Stat(path)
+		return err != nil // of an engine with another view of the machine
+	})
 }
 
 // noCommandRE matches the engines' error for an image without entrypoint and command.

@@ -157,11 +157,18 @@ func (w *testEnv) mustCreate(b *run.ContainerSpec) *run.Container {
 // runContainer starts a container, and returns what it printed and how it exited.
 func (w *testEnv) runContainer(b *run.ContainerSpec) (string, int) {
 	w.t.Helper()
-	ctx, c := w.t.Context(), w.mustCreate(b)
+	return w.runCreated(w.mustCreate(b))
+}
+
+// runCreated is runContainer for one that was created.
+func (w *testEnv) runCreated(c *run.Container) (string, int) {
+	w.t.Helper()
+	ctx := w.t.Context()
 	wait := w.api.ContainerWait(ctx, c.ID, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
 	if _, err := w.api.ContainerStart(ctx, c.ID, client.ContainerStartOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
+	w.Started(c)
 	var code int
 	select {
 	case end := <-wait.Result:

@@ -22,10 +22,7 @@ func familiarRef(ref string) string {
 	return strings.TrimPrefix(ref, "docker.io/")
 }
 
-func registryHost(ref string) string {
-	host, _, _ := strings.Cut(ref, "/")
-	return host
-}
+func registryHost(ref string) string { return muster.ImageRegistry(ref) }
 
 // digestRef returns an image's name with its digest, or the image ID if it was never in a registry.
 func digestRef(ref string, img *docker.Image) string {

@@ -30,7 +30,7 @@ func (w *testEnv) hasImage(ref string) bool {
 // pullImage pulls an image.
 func (w *testEnv) pullImage(ref string) {
 	w.t.Helper()
-	img, err := w.ensureImage(w.t.Context(), ref, "", w.lines.add, w.lines.add)
+	img, err := w.ensureImage(w.t.Context(), ref, "", workerAccess(ref), w.lines.add, w.lines.add)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 	first, digest := pushImage(w, r, "acme/names:1", 1000)
 	pinned := strings.TrimSuffix(first, ":1") + "@" + digest
 	second := strings.TrimSuffix(first, ":1") + ":2"
-	tagImage(t, r, "acme/names", "1", "2")
+	tagImage(t, r, "", "acme/names", "1", "2")
 	for _, ref := range []string{first, second, pinned} {
 		w.pullImage(ref)
 	}
@@ -164,9 +164,12 @@ func TestImageWithSeveralTaskNamesIsRemoved(t *testing.T) {
 }
 
 // tagImage adds a tag to an image in a registry.
-func tagImage(t *testing.T, r *containertest.Registry, repo, from, to string) {
+func tagImage(t *testing.T, r *containertest.Registry, auth, repo, from, to string) {
 	t.Helper()
-	base := "http://" + r.Addr + "/v2/" + repo + "/manifests/"
+	if auth != "" {
+		auth += "@"
+	}
+	base := "http://" + auth + r.Addr + "/v2/" + repo + "/manifests/"
 	got, err := http.Get(base + from)
 	if err != nil {
 		t.Fatal(err)

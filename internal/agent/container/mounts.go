@@ -3,6 +3,8 @@ package container
 import (
 	"errors"
 	"io/fs"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,6 +44,25 @@ func (c *Containers) resolveMounts(spec *muster.TaskSpec) ([]docker.Mount, error
 		list = append(list, docker.Mount{Source: source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
 	return list, nil
+}
+
+// stageMounts binds resolved mounts to where no task can replace them. That needs root, and an engine that sees the worker's mounts, as root;
+// otherwise they stay as they are.
+func (c *Containers) stageMounts(name string, mounts []docker.Mount, about *docker.Info) ([]docker.Mount, error) {
+	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {
+		return mounts, nil
+	}
+	staged, err := c.staging.stage(name, mounts)
+	switch {
+	case errors.Is(err, errReplaced):
+		return nil, run.Failf(muster.Rejected, "the worker rejects the task: %w", err)
+	case errors.Is(err, fs.ErrPermission):
+		c.cfg.Log.Warn("a container's mounts are bound by path, where a task may replace them: the worker needs CAP_SYS_ADMIN", slog.Any("error", err))
+		return mounts, nil
+	case err != nil:
+		return nil, run.Failf(muster.WorkerInternal, "prepare the container's mounts: %w", err)
+	}
+	return staged, nil
 }
 
 // withMount returns a copy of a spec with a single mount.

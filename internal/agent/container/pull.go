@@ -19,23 +19,27 @@ import (
 // maxPulls is the number of concurrent pulls.
 const maxPulls = 3
 
-// ensureImage returns a task's image and pulls it if the policy requires it. Its errors are TaskErrors.
-func (c *Containers) ensureImage(ctx context.Context, ref, policy string, logLine, step func(string)) (*docker.Image, error) {
+// ensureImage returns a task's image and pulls it if the policy requires it, or if it is private and the task has not shown that it may have
+// it: see privateImages. Its errors are TaskErrors.
+func (c *Containers) ensureImage(ctx context.Context, ref, policy string, from *access, logLine, step func(string)) (*docker.Image, error) {
 	if policy != muster.PullAlways {
 		img, err := c.inspectImage(ctx, ref)
 		switch {
-		case err == nil:
+		case err == nil && c.private.allows(img, from):
 			return img, nil
+		case err == nil && policy == muster.PullNever:
+			return nil, run.Failf(muster.ImageMissing, "the image %s on this worker was pulled with credentials of a task, and container.pull: never does not let the registry say whether this task may have it: set container.pull: missing", familiarRef(ref))
+		case err == nil: // the registry decides
 		case !errors.Is(err, docker.ErrNotFound):
-			return nil, c.taskError(ctx, err)
+			return nil, c.taskError(ctx, err, from)
 		case policy == muster.PullNever:
 			return nil, run.Failf(muster.ImageMissing, "this worker does not have the image %s, and container.pull is never: pull it there, or set container.pull: missing", familiarRef(ref))
 		}
 	}
 	begun := time.Now()
-	img, err := c.puller.wait(ctx, ref, logLine, step)
+	img, err := c.puller.wait(ctx, ref, from, logLine, step)
 	if err != nil {
-		return nil, c.taskError(ctx, err)
+		return nil, c.taskError(ctx, err, from)
 	}
 	if took := time.Since(begun); took > 100*time.Millisecond {
 		logLine(fmt.Sprintf("pulled the image %s (%s) in %s", familiarRef(ref), muster.Size(img.Size), took.Round(100*time.Millisecond)))
@@ -52,17 +56,20 @@ func (c *Containers) inspectImage(ctx context.Context, ref string) (*docker.Imag
 var errTimeout = fmt.Errorf("the container engine did not answer in time: %w", docker.ErrUnreachable)
 
 // pullFunc pulls an image. It calls onProgress at each progress, and warn at most once, for the logs of all waiting tasks.
-type pullFunc func(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error)
+type pullFunc func(ctx context.Context, ref string, from *access, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error)
 
-// puller shares each pull among all tasks that wait for the image.
+// pullKey identifies a pull: tasks with other credentials do not share it, nor its failure.
+type pullKey struct{ ref, access string }
+
+// puller shares each pull among all tasks that wait for the image with the same credentials.
 type puller struct {
 	pull     pullFunc
 	timeouts *timeouts
 	slots    chan struct{}
 
 	mu       sync.Mutex
-	inFlight map[string]*pullCall
-	absent   map[string]missingImage
+	inFlight map[pullKey]*pullCall
+	absent   map[pullKey]missingImage
 }
 
 type pullCall struct {
@@ -84,15 +91,16 @@ type missingImage struct {
 }
 
 func newPuller(w *timeouts, pull pullFunc) *puller {
-	return &puller{pull: pull, timeouts: w, slots: make(chan struct{}, maxPulls), inFlight: map[string]*pullCall{}, absent: map[string]missingImage{}}
+	return &puller{pull: pull, timeouts: w, slots: make(chan struct{}, maxPulls), inFlight: map[pullKey]*pullCall{}, absent: map[pullKey]missingImage{}}
 }
 
 // errAbandoned is the cause that cancels a pull when the last waiting task leaves.
 var errAbandoned = errors.New("no task waits for it any more")
 
 // wait pulls an image or joins a running pull. It calls step with the progress, at most once a second, and logLine with a warning.
-func (p *puller) wait(ctx context.Context, ref string, logLine, step func(string)) (*docker.Image, error) {
-	f, err := p.join(ctx, ref)
+func (p *puller) wait(ctx context.Context, ref string, from *access, logLine, step func(string)) (*docker.Image, error) {
+	key := pullKey{ref, from.id}
+	f, err := p.join(ctx, key, from)
 	if err != nil {
 		return nil, err
 	}
@@ -111,41 +119,41 @@ func (p *puller) wait(ctx context.Context, ref string, logLine, step func(string
 			return f.img, f.err
 		case <-tick.C:
 		case <-ctx.Done():
-			p.leave(ref, f)
+			p.leave(key, f)
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
 // join returns the running pull of an image, or starts one.
-func (p *puller) join(ctx context.Context, ref string) (*pullCall, error) {
+func (p *puller) join(ctx context.Context, key pullKey, from *access) (*pullCall, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if known, ok := p.absent[ref]; ok {
+	if known, ok := p.absent[key]; ok {
 		if time.Now().Before(known.until) {
 			return nil, known.err
 		}
-		delete(p.absent, ref)
+		delete(p.absent, key)
 	}
-	f := p.inFlight[ref]
+	f := p.inFlight[key]
 	if f == nil {
 		f = &pullCall{done: make(chan struct{})}
 		var pullCtx context.Context
 		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx)) // independent of the task that started it
-		p.inFlight[ref] = f
-		go p.run(pullCtx, ref, f) // joined by the last waiter, in leave
+		p.inFlight[key] = f
+		go p.run(pullCtx, key, from, f) // joined by the last waiter, in leave
 	}
 	f.waiters++
 	return f, nil
 }
 
 // leave ends one wait. The last waiter cancels the pull and waits for its end.
-func (p *puller) leave(ref string, f *pullCall) {
+func (p *puller) leave(key pullKey, f *pullCall) {
 	p.mu.Lock()
 	f.waiters--
 	last := f.waiters == 0
-	if last && p.inFlight[ref] == f {
-		delete(p.inFlight, ref) // a new waiter starts another pull
+	if last && p.inFlight[key] == f {
+		delete(p.inFlight, key) // a new waiter starts another pull
 	}
 	p.mu.Unlock()
 	if last {
@@ -154,7 +162,7 @@ func (p *puller) leave(ref string, f *pullCall) {
 	}
 }
 
-func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
+func (p *puller) run(ctx context.Context, key pullKey, from *access, f *pullCall) {
 	defer close(f.done)
 	defer f.cancel(nil)
 	select {
@@ -165,16 +173,16 @@ func (p *puller) run(ctx context.Context, ref string, f *pullCall) {
 		return
 	}
 	p.setProgress(f, docker.PullProgress{})
-	f.img, f.err = p.pull(ctx, ref, func(progress docker.PullProgress) { p.setProgress(f, progress) }, func(text string) { f.warning = text })
+	f.img, f.err = p.pull(ctx, key.ref, from, func(progress docker.PullProgress) { p.setProgress(f, progress) }, func(text string) { f.warning = text })
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.inFlight[ref] == f {
-		delete(p.inFlight, ref)
+	if p.inFlight[key] == f {
+		delete(p.inFlight, key)
 	}
 	if errors.Is(f.err, docker.ErrNotFound) || errors.Is(f.err, docker.ErrDenied) {
-		p.absent[ref] = missingImage{err: f.err, until: time.Now().Add(p.timeouts.absentTTL)}
+		p.absent[key] = missingImage{err: f.err, until: time.Now().Add(p.timeouts.absentTTL)}
 	}
-	maps.DeleteFunc(p.absent, func(_ string, known missingImage) bool { return time.Now().After(known.until) })
+	maps.DeleteFunc(p.absent, func(_ pullKey, known missingImage) bool { return time.Now().After(known.until) })
 }
 
 func (p *puller) setProgress(f *pullCall, progress docker.PullProgress) {
@@ -198,15 +206,23 @@ func (p *puller) describe(ref string, f *pullCall) string {
 	return fmt.Sprintf("pulling %s, %d%% of %s", familiarRef(ref), min(100, 100*f.progress.Done/f.progress.Total), muster.Size(f.progress.Total))
 }
 
-// pull pulls an image, retries if it stalls or breaks, and records it if it is new. If the credentials are unusable it pulls without
-// them, like Docker's own tools: most images need none.
-func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docker.PullProgress), warn func(string)) (*docker.Image, error) {
+// pull pulls an image, retries if it stalls or breaks, and records it if it is new. If the worker's credentials are unusable it pulls without
+// them, like Docker's own tools: most images need none. It does not fall back from the credentials of a task.
+func (c *Containers) pull(ctx context.Context, ref string, from *access, onProgress func(docker.PullProgress), warn func(string)) (img *docker.Image, err error) {
 	before, err := c.listImages(ctx)
 	if err != nil {
 		return nil, err
 	}
 	_, nameErr := c.inspectImage(ctx, ref) // nil if the name existed already
-	creds, authErr := c.auth.credentials(ctx, ref)
+	creds, authErr := from.creds, error(nil)
+	if creds == nil {
+		creds, authErr = c.auth.credentials(ctx, ref)
+	} else {
+		if err = c.private.begin(ref, before); err != nil {
+			return nil, err
+		}
+		defer func() { c.private.end(ref, err) }()
+	}
 	if authErr != nil && ctx.Err() == nil {
 		c.cfg.Log.Warn("pulling an image without credentials", imageAttrs(ref, authErr)...)
 		warn(fmt.Sprintf("pulled %s without credentials: %v", familiarRef(ref), authErr))
@@ -225,18 +241,24 @@ func (c *Containers) pull(ctx context.Context, ref string, onProgress func(docke
 	if err != nil {
 		return nil, err
 	}
-	img, err := c.inspectImage(ctx, ref)
-	if err != nil {
+	if img, err = c.inspectImage(ctx, ref); err != nil {
 		return nil, err
 	}
-	if isNew := !slices.Contains(before, img.ID); isNew || nameErr != nil {
+	if !c.private.allows(img, from) {
+		// Docker pulls a digest that it has without a request.
+		if err = c.cfg.Engine.CheckAccess(ctx, ref, creds); err != nil {
+			return nil, err
+		}
+	}
+	c.private.pulled(img, from)
+	if isNew := !slices.ContainsFunc(before, func(old docker.ImageSummary) bool { return old.ID == img.ID }); isNew || nameErr != nil {
 		c.usage.add(img.ID, ref, muster.Size(img.Size), isNew)
 		c.checkSoon() // the images may exceed the budget
 	}
 	return img, nil
 }
 
-func (c *Containers) listImages(ctx context.Context) ([]string, error) {
+func (c *Containers) listImages(ctx context.Context) ([]docker.ImageSummary, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
 	defer cancel()
 	return c.cfg.Engine.Images(ctx)
@@ -298,7 +320,7 @@ func (c *Containers) pullOnce(ctx context.Context, ref string, creds *docker.Cre
 }
 
 // taskError converts the error of a pull to a TaskError.
-func (c *Containers) taskError(ctx context.Context, err error) error {
+func (c *Containers) taskError(ctx context.Context, err error, from *access) error {
 	if t, ok := errors.AsType[*run.TaskError](err); ok {
 		return t
 	}
@@ -312,10 +334,12 @@ func (c *Containers) taskError(ctx context.Context, err error) error {
 		return run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
 	case errors.Is(err, docker.ErrDiskFull):
 		return run.Failf(muster.DiskFull, "%s: free space on the disk of the worker's container engine, or set a smaller --image-disk on the worker", msg)
+	case from.creds != nil && (errors.Is(err, docker.ErrDenied) || errors.Is(err, docker.ErrNotFound)):
+		return run.Failf(muster.ImageMissing, "%s: check its name and tag, and whether the credentials in the secret %s may pull it", msg, from.secret)
 	case errors.Is(err, docker.ErrDenied):
-		return run.Failf(muster.ImageMissing, "%s: if the name is right, log in on the worker (docker login), or set its --registry-config", msg)
+		return run.Failf(muster.ImageMissing, "%s: if the name is right, name a secret with the registry's credentials (registry: %s), log in on the worker (docker login), or set its --registry-config", msg, from.host)
 	case errors.Is(err, docker.ErrNotFound):
-		return run.Failf(muster.ImageMissing, "%s: check its name and tag; if it is private, log in on the worker (docker login)", msg)
+		return run.Failf(muster.ImageMissing, "%s: check its name and tag; if it is private, name a secret with the registry's credentials (registry: %s), or log in on the worker (docker login)", msg, from.host)
 	case errors.Is(err, docker.ErrRegistryUnreachable):
 		return run.Failf(muster.ImagePull, "%s: check that the worker can reach the registry, with https unless its engine lists it as insecure", msg)
 	}

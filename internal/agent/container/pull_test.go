@@ -274,7 +274,7 @@ func TestConcurrentPullsAreShared(t *testing.T) {
 	var wait sync.WaitGroup
 	errs := make([]error, 50)
 	for i := range errs {
-		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add) })
+		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", workerAccess(ref), w.lines.add, w.lines.add) })
 	}
 	w.await("all wait", func() bool { return w.waiters(ref) == len(errs) })
 	r.Resume()
@@ -293,7 +293,7 @@ func TestConcurrentPullsOfMissingImageAreShared(t *testing.T) {
 	var wait sync.WaitGroup
 	errs := make([]error, 50)
 	for i := range errs {
-		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add) })
+		wait.Go(func() { _, errs[i] = w.ensureImage(t.Context(), ref, "", workerAccess(ref), w.lines.add, w.lines.add) })
 	}
 	wait.Wait()
 	for _, err := range errs {
@@ -314,7 +314,7 @@ func TestPullEndsWithoutWaiters(t *testing.T) {
 	ends := make(chan error, 2)
 	for _, ctx := range []context.Context{one, two} {
 		go func() {
-			_, err := w.ensureImage(ctx, ref, "", w.lines.add, w.lines.add)
+			_, err := w.ensureImage(ctx, ref, "", workerAccess(ref), w.lines.add, w.lines.add)
 			ends <- err
 		}()
 	}
@@ -349,7 +349,7 @@ func TestAtMostThreeConcurrentPulls(t *testing.T) {
 	var wait sync.WaitGroup
 	for _, ref := range refs {
 		wait.Go(func() {
-			if _, err := w.ensureImage(t.Context(), ref, "", w.lines.add, w.lines.add); err != nil {
+			if _, err := w.ensureImage(t.Context(), ref, "", workerAccess(ref), w.lines.add, w.lines.add); err != nil {
 				t.Error(err)
 			}
 		})
@@ -365,7 +365,7 @@ func TestAtMostThreeConcurrentPulls(t *testing.T) {
 func (w *testEnv) waiters(ref string) int {
 	w.puller.mu.Lock()
 	defer w.puller.mu.Unlock()
-	if f := w.puller.inFlight[ref]; f != nil {
+	if f := w.puller.inFlight[pullKey{ref: ref}]; f != nil {
 		return f.waiters
 	}
 	return 0

@@ -92,6 +92,31 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errRegistryAuth, err)
 	}
+	names := authNames(ref)
+	for _, name := range names {
+		if helper := f.Helpers[name]; helper != "" {
+			return k.runHelper(ctx, helper, name)
+		}
+	}
+	if creds, err := f.stored(ref); creds != nil || err != nil {
+		return creds, err
+	}
+	if f.Store == "" {
+		return nil, nil //nolint:nilnil // no credentials, which most registries allow
+	}
+	return k.runHelper(ctx, f.Store, serverAddress(ref))
+}
+
+// serverAddress returns the name of an image's registry in Docker's files.
+func serverAddress(ref string) string {
+	if host := registryHost(ref); host != "docker.io" {
+		return host
+	}
+	return dockerHub
+}
+
+// authNames returns the names that the registry of an image may have in a file, the best match first.
+func authNames(ref string) []string {
 	host := registryHost(ref)
 	names := []string{host, "https://" + host, "http://" + host, "https://" + host + "/v1/", "https://" + host + "/v2/"}
 	if host == "docker.io" {
@@ -101,12 +126,12 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 	for prefix := name; strings.Contains(prefix, "/"); prefix = prefix[:strings.LastIndex(prefix, "/")] {
 		names = append([]string{prefix}, names...) // Podman's file may have credentials for a path in a registry
 	}
-	for _, name := range names {
-		if helper := f.Helpers[name]; helper != "" {
-			return k.runHelper(ctx, helper, name)
-		}
-	}
-	for _, name := range names {
+	return names
+}
+
+// stored returns the credentials that the file itself has for the registry of an image, nil for none.
+func (f *authFile) stored(ref string) (*docker.Credentials, error) {
+	for _, name := range authNames(ref) {
 		if a, ok := f.Auths[name]; ok && (a.Auth != "" || a.Username != "" || a.IdentityToken != "") {
 			creds := &docker.Credentials{ServerAddress: name, Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken}
 			if a.Auth == "" {
@@ -115,20 +140,13 @@ func (k *registryAuth) credentials(ctx context.Context, ref string) (*docker.Cre
 			pair, err := base64.StdEncoding.DecodeString(strings.TrimRight(a.Auth, "\x00"))
 			user, password, ok := strings.Cut(string(pair), ":")
 			if err != nil || !ok {
-				return nil, fmt.Errorf("%w: the entry of docker login for %s is damaged: log in again", errRegistryAuth, host)
+				return nil, fmt.Errorf("%w: the entry of docker login for %s is damaged: log in again", errRegistryAuth, registryHost(ref))
 			}
 			creds.Username, creds.Password = user, strings.TrimRight(password, "\x00")
 			return creds, nil
 		}
 	}
-	if f.Store == "" {
-		return nil, nil //nolint:nilnil // no credentials, which most registries allow
-	}
-	server := host
-	if host == "docker.io" {
-		server = dockerHub
-	}
-	return k.runHelper(ctx, f.Store, server)
+	return nil, nil //nolint:nilnil // no credentials
 }
 
 // dockerHub is the name of Docker Hub in Docker's files.

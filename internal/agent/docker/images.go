@@ -2,10 +2,13 @@ package docker
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/pkg/authconfig"
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/api/types/registry"
@@ -33,25 +36,35 @@ func (e *Engine) Image(ctx context.Context, ref string) (*Image, error) {
 	if err != nil {
 		return nil, e.wrapError(ctx, "the image "+ref+" cannot be looked up", err)
 	}
-	img := &Image{ID: res.ID, Tags: res.RepoTags, Digests: res.RepoDigests, Size: res.Size, OS: res.Os, Arch: res.Architecture}
-	if !strings.Contains(img.ID, ":") {
-		img.ID = "sha256:" + img.ID // Podman leaves it out
-	}
+	img := &Image{ID: canonicalID(res.ID), Tags: res.RepoTags, Digests: res.RepoDigests, Size: res.Size, OS: res.Os, Arch: res.Architecture}
 	if c := res.Config; c != nil {
 		img.User, img.Workdir, img.Entrypoint, img.Command, img.Env = c.User, c.WorkingDir, c.Entrypoint, c.Cmd, c.Env
 	}
 	return img, nil
 }
 
-// Images lists the IDs of all images with names.
-func (e *Engine) Images(ctx context.Context) ([]string, error) {
+func canonicalID(id string) string {
+	if strings.Contains(id, ":") {
+		return id
+	}
+	return "sha256:" + id // Podman leaves it out
+}
+
+// ImageSummary is an image in a list.
+type ImageSummary struct {
+	ID    string
+	Names []string // with tags or digests
+}
+
+// Images lists all images with names.
+func (e *Engine) Images(ctx context.Context) ([]ImageSummary, error) {
 	res, err := e.api.Load().ImageList(ctx, client.ImageListOptions{})
 	if err != nil {
 		return nil, e.wrapError(ctx, "the images cannot be listed", err)
 	}
-	list := make([]string, len(res.Items))
+	list := make([]ImageSummary, len(res.Items))
 	for i := range res.Items {
-		list[i] = res.Items[i].ID
+		list[i] = ImageSummary{ID: canonicalID(res.Items[i].ID), Names: slices.Concat(res.Items[i].RepoTags, res.Items[i].RepoDigests)}
 	}
 	return list, nil
 }
@@ -73,8 +86,10 @@ type PullProgress struct {
 }
 
 // Pull pulls an image. It has no timeout; it ends with ctx. It calls onProgress at each progress message. Its errors distinguish
-// ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull.
-func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onProgress func(PullProgress)) error {
+// ErrNotFound, ErrDenied, ErrRegistryUnreachable, ErrRegistryFailed and ErrDiskFull; their messages do not have the credentials, even if
+// the registry's have.
+func (e *Engine) Pull(ctx context.Context, ref string, creds *Credentials, onProgress func(PullProgress)) (err error) {
+	defer func() { err = redactError(err, creds) }()
 	doing := "the image " + ref + " cannot be pulled"
 	var opts client.ImagePullOptions
 	if creds != nil {
@@ -174,4 +189,37 @@ var pullErrorPatterns = []struct {
 		"no such host", "connection refused", "i/o timeout", "network is unreachable", "no route to host", "tls:", "x509:", "client.timeout exceeded",
 		"server gave http response to https client", "connection reset", "tls handshake", "server misbehaving", "lookup ", "deadline exceeded", ": eof",
 	}},
+}
+
+// CheckAccess asks the registry of an image whether credentials may pull it, also if the engine has the image. Podman cannot be asked; its Pull does
+// so. Its errors are those of Pull.
+func (e *Engine) CheckAccess(ctx context.Context, ref string, creds *Credentials) error {
+	var opts client.DistributionInspectOptions
+	if creds != nil {
+		opts.EncodedRegistryAuth, _ = authconfig.Encode(*creds) // strings always encode
+	}
+	_, err := e.api.Load().DistributionInspect(ctx, ref, opts)
+	if err == nil || strings.Contains(err.Error(), "is not supported") && errdefs.IsInternal(err) {
+		return nil
+	}
+	return redactError(e.pullError(ctx, "the image "+ref+" cannot be pulled", err), creds)
+}
+
+// redactError removes credentials from the message of an error.
+func redactError(err error, creds *Credentials) error {
+	if failed, ok := errors.AsType[*engineError](err); ok && creds != nil {
+		failed.msg = redactCredentials(failed.msg, creds)
+	}
+	return err
+}
+
+// redactCredentials replaces credentials in a registry's text, also as they were sent to it.
+func redactCredentials(text string, creds *Credentials) string {
+	basic := creds.Username + ":" + creds.Password
+	for _, secret := range []string{base64.StdEncoding.EncodeToString([]byte(basic)), basic, creds.Password, url.QueryEscape(creds.Password), creds.IdentityToken, creds.RegistryToken} {
+		if secret != "" && secret != ":" {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+	}
+	return text
 }

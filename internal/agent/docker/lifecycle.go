@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 )
 
@@ -101,6 +102,25 @@ func (e *Engine) State(ctx context.Context, id string) (*State, error) {
 		Running: s.Running || s.Paused, Paused: s.Paused, Removing: s.Dead || s.Status == container.StateRemoving, ExitCode: s.ExitCode, OOM: s.OOMKilled, Error: s.Error,
 		Program: program(res.Container.Path, res.Container.Args), PID: s.Pid, Finished: finished,
 	}, nil
+}
+
+// WrittenFolders returns the folders of the engine's machine that have what a container writes outside its mounts: its writable layer, if the
+// engine's storage is overlayfs, and the volumes that its image asks for.
+func (e *Engine) WrittenFolders(ctx context.Context, id string) ([]string, error) {
+	res, err := e.api.Load().ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil {
+		return nil, e.wrapError(ctx, "the container cannot be inspected", err)
+	}
+	var list []string
+	if g := res.Container.GraphDriver; g != nil && g.Data["UpperDir"] != "" {
+		list = append(list, g.Data["UpperDir"])
+	}
+	for _, m := range res.Container.Mounts {
+		if m.Type == mount.TypeVolume && m.Source != "" {
+			list = append(list, m.Source)
+		}
+	}
+	return list, nil
 }
 
 // program returns the file that a container executes. Podman prepends its init.

@@ -67,7 +67,7 @@ func (w *walker) add(info fs.FileInfo) {
 
 // walkDir adds up what is in a folder.
 func (w *walker) walkDir(ctx context.Context, dir string) error {
-	f, err := os.Open(dir)
+	f, err := os.OpenFile(dir, os.O_RDONLY|openFolder, 0)
 	if errors.Is(err, syscall.ENAMETOOLONG) {
 		return errTooDeep
 	}

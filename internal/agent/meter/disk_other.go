@@ -9,3 +9,6 @@ import (
 )
 
 func blocks(info fs.FileInfo) muster.Size { return muster.Size(info.Size()) }
+
+// openFolder has no flags here.
+const openFolder = 0

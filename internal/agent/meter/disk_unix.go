@@ -16,3 +16,6 @@ func blocks(info fs.FileInfo) muster.Size {
 	}
 	return muster.Size(info.Size())
 }
+
+// openFolder are the flags with which a folder is opened: a task may replace it by a link or a pipe.
+const openFolder = syscall.O_DIRECTORY | syscall.O_NOFOLLOW | syscall.O_NONBLOCK

@@ -52,6 +52,7 @@ type Subject struct {
 	Pid       run.Pid
 	Isolation *run.IsolationSpec // nil for none
 	Folders   run.Folders
+	Written   []string // folders outside Folders that the task's disk includes: see run.Container
 }
 
 // Handler receives the results of a Meter, on the Meter's goroutine.

@@ -290,6 +290,7 @@ func (sub *subject) walk(ctx context.Context) {
 	if c := sub.Folders.Checkpoint; c != "" {
 		folders = append(folders, c)
 	}
+	folders = append(folders, sub.Written...)
 	_, interval := sub.diskLimit()
 	begin := time.Now()
 	w := sub.walker()

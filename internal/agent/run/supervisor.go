@@ -146,4 +146,8 @@ type Container struct {
 	AllowHosts []string `json:"hosts,omitempty"` // with network: allowlist, the hosts that it may reach; not nil then
 
 	InCgroup bool `json:"grouped,omitempty"` // it is in IsolationSpec.Cgroups, which limit and measure it
+
+	// Written has the folders of this machine in which the engine keeps what the container writes outside its mounts: the writable layer and the
+	// image's volumes. They are measured; nil if the worker cannot read them.
+	Written []string `json:"written,omitempty"`
 }

@@ -3,6 +3,8 @@ package containertest
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/rand"
+	"fmt"
 	"io"
 	"log"
 	"maps"
@@ -29,6 +31,7 @@ const (
 	Failing           // every request is answered with 500
 	Corrupt           // layers have other bytes than their digest says
 	RateLimited       // every request is answered with 429, as where too many came
+	Echoing           // every authenticated request is answered with 403 and its credentials
 )
 
 // Registry is a registry of images on loopback, over HTTP, that fails on demand. Its methods may be called at any time.
@@ -39,6 +42,7 @@ type Registry struct {
 	mu         sync.Mutex
 	user       string
 	password   string
+	token      string // for the scheme Bearer; "" for Basic
 	fault      Fault
 	stallAfter int64         // bytes of a layer after which nothing more comes; -1 for never
 	delay      time.Duration // before each piece of a layer
@@ -113,7 +117,15 @@ func (r *Registry) put(tb testing.TB, method, path, kind string, body []byte) {
 func (r *Registry) RequireAuth(user, password string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.user, r.password = user, password
+	r.user, r.password, r.token = user, password, ""
+}
+
+// RequireToken makes the registry require a token of its own for each repository, which /token gives to a user with a password, as Docker Hub
+// and ghcr.io do: distribution.github.io/distribution/spec/auth/token.
+func (r *Registry) RequireToken(user, password string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.user, r.password, r.token = user, password, rand.Text()
 }
 
 // SetFault lets the registry fail from now on.
@@ -163,15 +175,27 @@ func (r *Registry) Requests(part string) int {
 func (r *Registry) serve(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
 	r.requests = append(r.requests, q.Method+" "+q.URL.Path)
-	user, password, fault := r.user, r.password, r.fault
+	user, password, token, fault := r.user, r.password, r.token, r.fault
 	r.mu.Unlock()
 	w.Header().Set("Docker-Distribution-API-Version", "registry/2.0")
-	if u, p, _ := q.BasicAuth(); user != "" && (u != user || p != password) {
+	u, p, basic := q.BasicAuth()
+	isUser := user == "" || u == user && p == password
+	repo, _, _ := strings.Cut(strings.TrimPrefix(q.URL.Path, "/v2/"), "/manifests/")
+	repo, _, _ = strings.Cut(repo, "/blobs/")
+	scope := "repository:" + repo + ":pull"
+	switch {
+	case token != "" && q.URL.Path == "/token" && isUser:
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"token": %q}`, token+q.URL.Query().Get("scope"))
+	case token != "" && q.URL.Path != "/token" && q.URL.Path != "/v2/" && q.Header.Get("Authorization") != "Bearer "+token+scope,
+		token != "" && q.URL.Path == "/v2/" && !strings.HasPrefix(q.Header.Get("Authorization"), "Bearer "+token):
+		w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+r.Addr+`/token",service="test",scope="`+scope+`"`)
+		writeRegistryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
+	case token == "" && !isUser, token != "" && q.URL.Path == "/token":
 		w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
 		writeRegistryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "authentication required")
-		return
-	}
-	switch {
+	case fault == Echoing && basic && q.URL.Path != "/v2/":
+		writeRegistryError(w, http.StatusForbidden, "DENIED", "you sent "+q.Header.Get("Authorization")+", "+u+" with "+p)
 	case fault == Failing:
 		writeRegistryError(w, http.StatusInternalServerError, "UNKNOWN", "the registry has a bad day")
 	case fault == RateLimited:

@@ -2935,6 +2935,7 @@ export interface components {
             env?: string;
             file?: string;
             name: string;
+            registry?: string;
         };
         TaskSpec: {
             allow_hosts?: string[] | null;

@@ -194,6 +194,11 @@ func (s *namespace) create(v *run.View) error {
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "hidepid=ptraceable"); err != nil {
 		return fmt.Errorf("mount a /proc of their own (Linux 5.8 or newer): %w", err)
 	}
+	for _, path := range []string{"/proc/keys", "/proc/key-users"} { // keyrings of the machine, which engines hide from containers, too
+		if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+	}
 	fd, err := unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return os.NewSyscallError("open", err)

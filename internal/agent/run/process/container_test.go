@@ -256,6 +256,8 @@ func (fakeContainers) Exec(context.Context, *run.Container, *run.ExecSpec) (run.
 	return nil, &run.ExecError{Message: "no container runs"}
 }
 
+func (fakeContainers) Started(*run.Container) {}
+
 func (fakeContainers) Remove(context.Context, *run.Container) error { return nil }
 
 func TestAutoIsolation(t *testing.T) {

@@ -66,6 +66,8 @@ type Containers interface {
 	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
 	// log, step sets its step. A failure is a TaskError and leaves no container behind.
 	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
+	// Started says that a created container has started, so that what only its start needs is released.
+	Started(c *run.Container)
 	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
 	Remove(ctx context.Context, c *run.Container) error
 	// Exec executes a command in a running container, as its user. It fails with a *run.ExecError.

@@ -50,6 +50,9 @@ func (a *Attempt) start(ctx context.Context) error {
 		}
 		return run.Failf(muster.WorkerInternal, "start the task's process: %w", err)
 	}
+	if a.container != nil {
+		a.executor.deps.Containers.Started(a.container)
+	}
 	if a.firstStep == "" && a.stepShown.Load() {
 		a.SetStep("")
 	}

@@ -22,7 +22,11 @@ func (a *Attempt) reportLive(p muster.Progress) {
 func (a *Attempt) wait(ctx context.Context) error {
 	stopMeter := func() muster.Usage { return muster.Usage{} }
 	if m := a.executor.deps.Meter; m != nil && a.proc.Exit() == nil {
-		stopMeter = m.Watch(&meter.Subject{Task: a.Task, Pid: a.proc.Pid(), Isolation: a.isolation, Folders: a.runFolders()}, meterHandler{a})
+		s := &meter.Subject{Task: a.Task, Pid: a.proc.Pid(), Isolation: a.isolation, Folders: a.runFolders()}
+		if a.container != nil {
+			s.Written = a.container.Written
+		}
+		stopMeter = m.Watch(s, meterHandler{a})
 	}
 	a.startSaving()
 	defer a.stopSaving()

@@ -1,0 +1,142 @@
+package container
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/muster-dev/muster/internal/agent/docker"
+)
+
+// errReplaced means that a mount's source is not what was checked.
+var errReplaced = errors.New("it was replaced while the task was prepared")
+
+// staging has the sources of mounts from their check until their container has started: an engine opens them when it starts the container, by
+// path, where a task may have put a link meanwhile. They are bound in a tmpfs that only root may enter, so that they are what was checked,
+// and an engine that does not see the worker's mounts does not find them, instead of an empty folder. It is not in the worker's
+// data directory, which may be removed with all that is in it.
+type staging struct {
+	dir string
+
+	mu   sync.Mutex
+	held map[string][]string // folders in dir, by container name
+}
+
+func newStaging(data string) *staging {
+	sum := sha256.Sum256([]byte(data))
+	s := &staging{dir: filepath.Join("/run/muster", fmt.Sprintf("mounts-%x", sum[:8])), held: map[string][]string{}}
+	s.clear() // of an earlier incarnation
+	return s
+}
+
+// stage binds the sources of a container's mounts, which have no links, and returns the mounts with the new sources. The error is errReplaced if one of
+// them has a link now, and EPERM if the worker may not mount.
+func (s *staging) stage(name string, mounts []docker.Mount) ([]docker.Mount, error) {
+	if len(mounts) == 0 {
+		return nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.held) == 0 {
+		if err := s.mount(); err != nil {
+			return nil, err
+		}
+	}
+	s.held[name] = nil
+	staged := slices.Clone(mounts)
+	for i := range staged {
+		at := filepath.Join(s.dir, name+"-"+strconv.Itoa(i))
+		if err := bind(staged[i].Source, at); err != nil {
+			s.unbind(name)
+			return nil, fmt.Errorf("mount %s: %w", staged[i].Source, err)
+		}
+		s.held[name] = append(s.held[name], at)
+		staged[i].Source = at
+	}
+	return staged, nil
+}
+
+// release ends the binds of a container, which has its own when it has started.
+func (s *staging) release(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.held[name]; ok {
+		s.unbind(name)
+	}
+}
+
+// unbind is release with the lock held.
+func (s *staging) unbind(name string) {
+	for _, at := range s.held[name] {
+		_ = unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		_ = os.Remove(at) // of the tmpfs
+	}
+	if delete(s.held, name); len(s.held) == 0 {
+		s.clear()
+	}
+}
+
+func (s *staging) mount() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount("muster", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700,size=1m"))
+}
+
+// clear unmounts the tmpfs with all that is in it.
+func (s *staging) clear() {
+	_ = unix.Unmount(s.dir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	_ = os.Remove(s.dir)
+}
+
+// bind mounts what is at a path without links at another path, which it creates.
+func bind(source, at string) error {
+	fd, isDir, err := openPath(source)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if isDir {
+		err = os.Mkdir(at, 0o700)
+	} else {
+		err = os.WriteFile(at, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("mount", unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), at, "", unix.MS_BIND|unix.MS_REC, ""))
+}
+
+// openPath opens an absolute path as openat2(2) does with RESOLVE_NO_SYMLINKS, which older kernels and sandboxes lack.
+func openPath(path string) (fd int, isDir bool, err error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err = unix.Open("/", flags, 0)
+	for name := range strings.SplitSeq(strings.Trim(filepath.Clean(path), "/"), "/") {
+		if err != nil || name == "" {
+			break
+		}
+		parent := fd
+		fd, err = unix.Openat(parent, name, flags, 0)
+		_ = unix.Close(parent)
+	}
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) { // a link is no folder
+		return -1, false, errReplaced
+	}
+	if err != nil {
+		return -1, false, os.NewSyscallError("openat", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		_ = unix.Close(fd)
+		return -1, false, errReplaced
+	}
+	return fd, st.Mode&unix.S_IFMT == unix.S_IFDIR, nil
+}
