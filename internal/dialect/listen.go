@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -61,8 +62,11 @@ func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 	case err != nil:
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
 	}
-	limiter := connlimit.New(MaxConnections(connlimit.Descriptors()))
-	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter(), crossOrigin: http.NewCrossOriginProtection(), WriteError: writeError}, nil
+	l = connlimit.New(MaxConnections(connlimit.Descriptors())).Listen(l)
+	if deps.TLS != nil {
+		l = tls.NewListener(l, deps.TLS)
+	}
+	return &Listener{deps: deps, listener: l, bodies: newBodyLimiter(), crossOrigin: http.NewCrossOriginProtection(), WriteError: writeError}, nil
 }
 
 // Close closes the port of a gateway that does not call Serve.
@@ -70,14 +74,18 @@ func (l *Listener) Close() error { return l.listener.Close() }
 
 // URL returns the URL of the port for programs on this machine.
 func (l *Listener) URL() string {
+	scheme := "http://"
+	if l.deps.TLS != nil {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(l.listener.Addr().String())
 	if err != nil {
-		return "http://" + l.listener.Addr().String()
+		return scheme + l.listener.Addr().String()
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // Serve serves h until ctx ends, which also ends the contexts of requests; active requests have 2 s to answer. The port is closed

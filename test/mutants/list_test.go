@@ -172,6 +172,10 @@ var list = []mutant{
 		guard: "tls.RequireAnyClientCert, c.verifyClient", without: "tls.RequestClientCert, nil",
 	},
 	{
+		tests: []string{"TestGatewaysWithTLSTakeNothingInPlain"}, file: "internal/dialect/listen.go",
+		guard: "l = tls.NewListener(l, deps.TLS)", without: "_ = tls.NewListener",
+	},
+	{
 		tests: []string{
 			"TestGet/muster_get_replaces_no_file_without_asking", "TestGet/muster_get_--output_replaces_no_file_without_asking",
 			"TestGet/muster_get_takes_a_link_in_the_place_of_a_file_for_an_existing_file",

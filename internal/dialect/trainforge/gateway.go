@@ -269,7 +269,7 @@ func (req *request) isLocal() bool {
 // externalURL is the URL by which the caller reaches the gateway, without a key that it may have in its path.
 func (req *request) externalURL() string {
 	scheme := "http"
-	if req.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
+	if req.r.TLS != nil || req.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
 		scheme = "https"
 	}
 	return scheme + "://" + req.r.Host
