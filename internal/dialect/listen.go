@@ -96,7 +96,7 @@ func (l *Listener) URL() string {
 // A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler: connlimit.Handler(browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))),
+		Handler: connlimit.Handler(browserguard.Headers(l.recoverPanics(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return withSource(connlimit.ConnContext(ctx, c), connlimit.RemoteAddr(c.RemoteAddr().String()))
 		},
@@ -143,7 +143,7 @@ func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 
 // authenticate checks the key of a request.
 func (l *Listener) authenticate(next http.Handler) http.Handler {
-	return l.setOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := ""
 		if rest, ok := strings.CutPrefix(r.URL.Path, keyPathPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")
@@ -179,7 +179,7 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 		}
 		defer connlimit.MarkAuthenticated(r.Context())()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: whoami, Token: token})))
-	}))
+	})
 }
 
 // setOrigin adds the client and this gateway to the context of a request, for the requests to the server that it causes.

@@ -370,6 +370,10 @@ var list = []mutant{
 		guard: "if o := caller.OriginOf(r.Context()); o.Gateway != \"\" {", without: "if o := caller.OriginOf(r.Context()); false && o.Gateway != \"\" {",
 	},
 	{
+		tests: []string{"TestClientsOfGatewaysAreRecorded"}, file: "internal/dialect/origin.go",
+		guard: "if !o.denied.Load() {", without: "if true {",
+	},
+	{
 		tests: []string{"TestAFloodOfDenialsIsBounded"}, file: "internal/auditlog/counts.go",
 		guard: "if g, ok := c.groups[key]; ok {", without: "if g, ok := c.groups[key]; ok && false {",
 	},
