@@ -231,6 +231,14 @@ func (c Caller) CanJoinWorkers() error {
 	return CanJoinWorkers(c.Whoami)
 }
 
+// CanSeeWorkers returns a Forbidden error if the caller may not see the workers of others.
+func (c Caller) CanSeeWorkers() error {
+	if c.Token == "" {
+		return nil
+	}
+	return Can(c.Whoami, auth.ReadWorkers, auth.Object{})
+}
+
 // CanJoinWorkers returns a Forbidden error if workers of another system cannot join with a key: a gateway cannot enforce what a join token is
 // bound to, since its workers come and go.
 func CanJoinWorkers(who client.Whoami) error {

@@ -97,7 +97,7 @@ var list = []mutant{
 	},
 	{
 		tests: []string{"TestAllAnswersHaveSecurityHeaders"}, file: "internal/dialect/listen.go",
-		guard: "browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))", without: "l.recoverPanics(browserguard.NewHosts().Guard(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))",
+		guard: "browserguard.Headers(l.recoverPanics(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))", without: "l.recoverPanics(browserguard.NewHosts().Guard(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))",
 	},
 	{
 		tests: []string{"TestGatewaysWithoutKeysTakeNothingFromPages"}, file: "internal/dialect/listen.go",

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/fleet"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
@@ -228,7 +227,7 @@ func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 
 // visible reports whether a caller may see a worker: each is seen by its own key.
 func (req *request) visible(w *fleet.Worker) bool {
-	return !isInactive(w) && (w.Facts().Key == req.caller.Key || req.caller.Token == "" || dialect.Can(req.caller.Whoami, auth.ReadWorkers, auth.Object{}) == nil)
+	return !isInactive(w) && (w.Facts().Key == req.caller.Key || req.caller.CanSeeWorkers() == nil)
 }
 
 // workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
