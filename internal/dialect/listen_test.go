@@ -75,7 +75,7 @@ func TestListenerWithTLS(t *testing.T) {
 	if !ok {
 		t.Fatalf("the URL is %s", url)
 	}
-	resp, err := http.Get("http://" + plain + "/plain") //nolint:noctx // on this machine
+	resp, err := http.Get("http://" + plain + "/plain")
 	testkit.NoError(t, err)
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusBadRequest {
