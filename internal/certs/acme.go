@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,11 +25,13 @@ import (
 	"github.com/muster-dev/muster/internal/backoff"
 )
 
-// ACME configures certificates of a public authority, which connects to port 443 of each domain to verify it (tls-alpn-01, RFC 8737).
+// ACME configures certificates of a public authority, which connects to port 443 of each domain to verify it (tls-alpn-01, RFC 8737), or
+// to port 80 (http-01, RFC 8555) if that fails and there is a Challenges handler.
 type ACME struct {
 	Domains   []string
 	Email     string        // for messages of the authority; may be ""
 	Directory string        // URL; "" means Let's Encrypt
+	Challenge string        // address of the port without TLS for http-01, such as :80; "" for none
 	HTTP      *http.Client  // for requests to the authority; nil means a default one
 	Renewal   time.Duration // before a certificate's end; 0 means 30 days
 	Retry     time.Duration // the first pause after a failure, which doubles up to an hour; 0 means a minute
@@ -47,12 +51,51 @@ func (c *Certs) openACME() error {
 	if a.Directory == "" {
 		a.Directory = acme.LetsEncryptURL
 	}
+	c.ends = map[string]time.Time{}
+	for _, domain := range a.Domains {
+		c.ends[domain] = time.Time{}
+	}
 	c.manager = &autocert.Manager{
-		Prompt: autocert.AcceptTOS, Cache: cache{autocert.DirCache(filepath.Join(c.dir, acmeDir))}, HostPolicy: autocert.HostWhitelist(a.Domains...),
+		Prompt: autocert.AcceptTOS, Cache: cache{autocert.DirCache(filepath.Join(c.dir, acmeDir))}, HostPolicy: c.allowDomain,
 		RenewBefore: a.Renewal, Email: a.Email,
 		Client: &acme.Client{DirectoryURL: a.Directory, HTTPClient: a.HTTP, UserAgent: "muster"},
 	}
 	return c.makeUnnamed()
+}
+
+// allowDomain allows the domains, also with a port: autocert passes the Host header of challenges as it is.
+func (c *Certs) allowDomain(_ context.Context, name string) error {
+	if !c.isDomain(name) {
+		return muster.Errorf(muster.Forbidden, "%q is none of the names of --acme", name)
+	}
+	return nil
+}
+
+// isDomain reports whether a Host header names one of the domains of ACME.
+func (c *Certs) isDomain(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return slices.ContainsFunc(c.cfg.ACME.Domains, func(d string) bool { return strings.EqualFold(d, host) })
+}
+
+// Challenges returns the handler of port 80, which answers the challenges of the authority (http-01). It redirects other requests for the
+// domains to base, or to port 443 of the domain if base is "". It is called before Run.
+func (c *Certs) Challenges(base string) http.Handler {
+	return c.manager.HTTPHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !c.isDomain(r.Host) || r.Method != http.MethodGet && r.Method != http.MethodHead {
+			http.Error(w, "use https", http.StatusNotFound)
+			return
+		}
+		target := url.URL{Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery}
+		if to, err := url.Parse(base); err == nil && to.Host != "" {
+			target.Host = to.Host
+		} else {
+			target.Host, _, _ = strings.Cut(r.Host, ":")
+		}
+		target.Scheme = "https"
+		http.Redirect(w, r, target.String(), http.StatusPermanentRedirect)
+	}))
 }
 
 // cache writes files that are whole after a crash.
@@ -148,6 +191,9 @@ func (c *Certs) report(domain string, cert *tls.Certificate) {
 	if leaf == nil {
 		return // autocert sets it
 	}
+	c.mu.Lock()
+	c.ends[domain] = leaf.NotAfter
+	c.mu.Unlock()
 	attrs := []any{slog.String("domain", domain), slog.Time("not_after", leaf.NotAfter)}
 	if c.cfg.ACME.Renewal == 0 && time.Until(leaf.NotAfter) < lateRenewal {
 		c.log.Error("the certificate was not renewed", attrs...)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +44,7 @@ func (b *syncBuffer) String() string {
 type acmeServer struct {
 	address string
 	log     *syncBuffer
+	certs   *certs.Certs
 	stop    func()
 }
 
@@ -51,6 +54,7 @@ func startACME(t *testing.T, a *acmetest.Authority, listener net.Listener, dir s
 	s := &acmeServer{address: listener.Addr().String(), log: new(syncBuffer)}
 	c, err := certs.Open(certs.Config{ACME: certs.ACME{Domains: domains, Directory: a.Directory(), HTTP: a.Client(), Renewal: renewal, Retry: 100 * time.Millisecond}}, dir, slog.New(slog.NewTextHandler(s.log, nil)))
 	testkit.NoError(t, err)
+	s.certs = c
 	ctx, cancel := context.WithCancel(t.Context())
 	encrypted := tls.NewListener(listener, c.TLSConfig())
 	var running sync.WaitGroup
@@ -119,6 +123,12 @@ func TestACME(t *testing.T) {
 	orders := a.Orders.Load()
 	first, err := s.dial(t.Context(), a.Roots, "muster.example.com")
 	testkit.NoError(t, err)
+	testkit.AwaitNil(t, "their ends are known", time.Minute, func() error {
+		if ends := s.certs.Ends(); len(ends) != 2 || !ends["muster.example.com"].Equal(first.NotAfter) || ends["lab.example.com"].IsZero() {
+			return fmt.Errorf("they are %v", ends)
+		}
+		return nil
+	})
 	if _, err := s.dial(t.Context(), a.Roots, "lab.example.com"); err != nil {
 		t.Error(err)
 	}
@@ -195,5 +205,38 @@ func TestDomains(t *testing.T) {
 		if err := certs.CheckDomain(name); (err == nil) != ok || err != nil && muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// TestChallenges asks the port of http-01 for what it must not answer, and for a page.
+func TestChallenges(t *testing.T) {
+	t.Parallel()
+	c, err := certs.Open(certs.Config{ACME: certs.ACME{Domains: []string{"muster.example.com"}}}, t.TempDir(), slog.New(slog.DiscardHandler))
+	testkit.NoError(t, err)
+	for _, tc := range []struct {
+		base, method, host, path string
+		code                     int
+		location                 string
+	}{
+		{"", "GET", "muster.example.com", "/jobs/1?a=b%2Fc", 308, "https://muster.example.com/jobs/1?a=b%2Fc"},
+		{"", "HEAD", "Muster.Example.com:80", "/", 308, "https://Muster.Example.com/"},
+		{"https://muster.example.com:8700", "GET", "muster.example.com", "/jobs", 308, "https://muster.example.com:8700/jobs"},
+		{"", "GET", "muster.example.com", "//other.example.com/", 308, "https://muster.example.com//other.example.com/"},
+		{"", "POST", "muster.example.com", "/api/v1/jobs", 404, ""},
+		{"", "GET", "other.example.com", "/", 404, ""},
+		{"", "GET", "muster.example.com", "/.well-known/acme-challenge/unknown", 404, ""},
+		{"", "GET", "muster.example.com", "/.well-known/acme-challenge/../muster.example.com", 404, ""},
+		{"", "GET", "other.example.com", "/.well-known/acme-challenge/unknown", 403, ""},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), tc.method, tc.path, http.NoBody)
+		r.Host = tc.host
+		rec := httptest.NewRecorder()
+		c.Challenges(tc.base).ServeHTTP(rec, r)
+		if rec.Code != tc.code || rec.Header().Get("Location") != tc.location {
+			t.Errorf("%s %s of %s: %d %q", tc.method, tc.path, tc.host, rec.Code, rec.Header().Get("Location"))
+		}
+	}
+	if ends := c.Ends(); len(ends) != 1 || !ends["muster.example.com"].IsZero() {
+		t.Errorf("before there is a certificate, the ends are %v", ends)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"os"
@@ -88,7 +89,8 @@ type Certs struct {
 	madeAt    time.Time // the leaf, or when the files were last looked at
 	seen      []net.IP  // addresses of this machine that only connections showed, at most maxSeen
 	stamp     fileStamp
-	failed    fileStamp // of the files that could not be loaded
+	failed    fileStamp            // of the files that could not be loaded
+	ends      map[string]time.Time // of the certificates of ACME by domain; zero until there is one
 }
 
 // fileStamp tells whether the files have changed.
@@ -135,6 +137,23 @@ func (c *Certs) Authority() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return encode("CERTIFICATE", c.authority.Raw)
+}
+
+// Ends returns when the certificates end: "server" and "authority", or the domains of ACME with zero for one that has not been obtained
+// yet. Those of ACME are at most twelve hours old.
+func (c *Certs) Ends() map[string]time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.manager != nil:
+		return maps.Clone(c.ends)
+	case c.cfg.Own:
+		c.refresh(time.Now(), nil) // as a connection would
+		return map[string]time.Time{"server": c.leaf.NotAfter, "authority": c.authority.NotAfter}
+	default:
+		c.reload()
+		return map[string]time.Time{"server": c.leaf.NotAfter}
+	}
 }
 
 // NameFor returns a name of the certificate that a client must use if it connects to host: "" if the certificate is valid for host, or

@@ -83,6 +83,9 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if ends := first.Ends(); len(ends) != 2 || !ends["server"].Equal(chain[0].NotAfter) || !ends["authority"].Equal(chain[1].NotAfter) {
+		t.Errorf("the ends are %v", ends)
+	}
 	again := open(t, certs.Config{Own: true}, dir)
 	if again.Pin() != first.Pin() {
 		t.Error("a restart made another authority")

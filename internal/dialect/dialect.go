@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"math"
 	"net"
@@ -57,6 +58,7 @@ type Config struct {
 	Name        string
 	Address     string            // host:port; port 0 picks a free one
 	KeyRequired bool              // each request needs a Muster key; otherwise the gateway is open to everyone who reaches it
+	TLS         bool              // the port has TLS, with the server's certificate
 	Project     string            // of the tasks that it assigns and submits; "" means muster.DefaultProject for an open gateway
 	Kinds       []string          // of the tasks that it assigns; nil means all that its workers accept
 	Price       float64           // per hour, of workers without a price
@@ -83,6 +85,7 @@ const (
 
 var commonOptions = []Option{ //nolint:gochecknoglobals // a constant table
 	{Name: "key", Usage: "required: require a Muster key for each request"},
+	{Name: "tls", Usage: "on: serve with TLS, with the server's certificate"},
 	{Name: "project", Usage: "project of the tasks that the gateway assigns and submits"},
 	{Name: "kinds", Usage: "kinds of tasks to assign, separated by +"},
 	{Name: "price", Usage: "price per hour of workers that do not name one"},
@@ -136,6 +139,11 @@ func (c *Config) set(system *System, option, value string) error {
 			return muster.Errorf(muster.Invalid, "key=%s: the only value is required", value)
 		}
 		c.KeyRequired = true
+	case "tls":
+		if value != "on" {
+			return muster.Errorf(muster.Invalid, "tls=%s: the only value is on", value)
+		}
+		c.TLS = true
 	case "project":
 		if len(value) > muster.MaxNameSize {
 			return muster.Errorf(muster.Invalid, "project: the name has %d bytes, more than %d", len(value), muster.MaxNameSize)
@@ -184,6 +192,7 @@ type Deps struct {
 	Dir     string             // an existing directory of the gateway alone, with mode 0700
 	Version string             // of this program
 	Hosts   browserguard.Hosts // by which browsers reach a gateway without keys
+	TLS     *tls.Config        // of the port; nil without TLS
 	Log     *slog.Logger
 	// Denied is called for each request that the gateway denies, with the IP address that it comes from. It may be nil.
 	Denied func(address string, status int)

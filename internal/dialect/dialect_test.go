@@ -24,6 +24,7 @@ func TestParse(t *testing.T) {
 		"one":                 {Name: "one", Address: ":3001", Options: map[string]string{}},
 		"one=127.0.0.1:0":     {Name: "one", Address: "127.0.0.1:0", Options: map[string]string{}},
 		"one,key=required":    {Name: "one", Address: ":3001", KeyRequired: true, Options: map[string]string{}},
+		"one,tls=on":          {Name: "one", Address: ":3001", TLS: true, Options: map[string]string{}},
 		"one=[::1]:9,price=2": {Name: "one", Address: "[::1]:9", Price: 2, Options: map[string]string{}},
 		"two=:1,kinds=a+b,project=p,redis=redis://u:p@h:1/0": {
 			Name: "two", Address: ":1", Kinds: []string{"a", "b"}, Project: "p", Options: map[string]string{"redis": "redis://u:p@h:1/0"},
@@ -42,6 +43,7 @@ func TestParse(t *testing.T) {
 		"one,key":             "invalid option",
 		"one,key=":            "invalid option",
 		"one,key=yes":         "only value is required",
+		"one,tls=off":         "only value is on",
 		"one,redis=x":         `unknown option "redis"`,
 		"one,price=-1":        "amount per hour",
 		"one,price=NaN":       "amount per hour",

@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -61,8 +62,11 @@ func Listen(ctx context.Context, deps Deps) (*Listener, error) {
 	case err != nil:
 		return nil, muster.Errorf(muster.Invalid, "--dialect %s: cannot listen on %s: %w", deps.Config.Name, deps.Config.Address, err)
 	}
-	limiter := connlimit.New(MaxConnections(connlimit.Descriptors()))
-	return &Listener{deps: deps, listener: limiter.Listen(l), bodies: newBodyLimiter(), crossOrigin: http.NewCrossOriginProtection(), WriteError: writeError}, nil
+	l = connlimit.New(MaxConnections(connlimit.Descriptors())).Listen(l)
+	if deps.TLS != nil {
+		l = tls.NewListener(l, deps.TLS)
+	}
+	return &Listener{deps: deps, listener: l, bodies: newBodyLimiter(), crossOrigin: http.NewCrossOriginProtection(), WriteError: writeError}, nil
 }
 
 // Close closes the port of a gateway that does not call Serve.
@@ -70,14 +74,18 @@ func (l *Listener) Close() error { return l.listener.Close() }
 
 // URL returns the URL of the port for programs on this machine.
 func (l *Listener) URL() string {
+	scheme := "http://"
+	if l.deps.TLS != nil {
+		scheme = "https://"
+	}
 	host, port, err := net.SplitHostPort(l.listener.Addr().String())
 	if err != nil {
-		return "http://" + l.listener.Addr().String()
+		return scheme + l.listener.Addr().String()
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	return "http://" + net.JoinHostPort(host, port)
+	return scheme + net.JoinHostPort(host, port)
 }
 
 // Serve serves h until ctx ends, which also ends the contexts of requests; active requests have 2 s to answer. The port is closed
@@ -88,7 +96,7 @@ func (l *Listener) URL() string {
 // A panic of h ends only its request. A body that makes no progress for a minute ends with an error.
 func (l *Listener) Serve(ctx context.Context, h http.Handler) error {
 	server := &http.Server{
-		Handler: connlimit.Handler(browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))),
+		Handler: connlimit.Handler(browserguard.Headers(l.recoverPanics(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return withSource(connlimit.ConnContext(ctx, c), connlimit.RemoteAddr(c.RemoteAddr().String()))
 		},
@@ -135,7 +143,7 @@ func (l *Listener) recoverPanics(next http.Handler) http.Handler {
 
 // authenticate checks the key of a request.
 func (l *Listener) authenticate(next http.Handler) http.Handler {
-	return l.setOrigin(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token := ""
 		if rest, ok := strings.CutPrefix(r.URL.Path, keyPathPrefix); ok {
 			key, path, _ := strings.Cut(rest, "/")
@@ -171,7 +179,7 @@ func (l *Listener) authenticate(next http.Handler) http.Handler {
 		}
 		defer connlimit.MarkAuthenticated(r.Context())()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, Caller{Whoami: whoami, Token: token})))
-	}))
+	})
 }
 
 // setOrigin adds the client and this gateway to the context of a request, for the requests to the server that it causes.
@@ -221,6 +229,14 @@ func (c Caller) CanJoinWorkers() error {
 		return nil
 	}
 	return CanJoinWorkers(c.Whoami)
+}
+
+// CanSeeWorkers returns a Forbidden error if the caller may not see the workers of others.
+func (c Caller) CanSeeWorkers() error {
+	if c.Token == "" {
+		return nil
+	}
+	return Can(c.Whoami, auth.ReadWorkers, auth.Object{})
 }
 
 // CanJoinWorkers returns a Forbidden error if workers of another system cannot join with a key: a gateway cannot enforce what a join token is

@@ -3,6 +3,7 @@ package dialect_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -14,7 +15,10 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/certs"
 	"github.com/muster-dev/muster/internal/dialect"
+	"github.com/muster-dev/muster/internal/origin"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const (
@@ -61,6 +65,33 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
+// TestListenerWithTLS serves a port with TLS: its URL says so, and a request without TLS does not reach the gateway.
+func TestListenerWithTLS(t *testing.T) {
+	own, err := certs.Open(certs.Config{Own: true}, t.TempDir(), slog.New(slog.DiscardHandler))
+	testkit.NoError(t, err)
+	served := make(chan string, 2)
+	url := serveWith(t, dialect.Config{Name: "one", Address: "127.0.0.1:0", TLS: true}, own.TLSConfig(), &logBuffer{}, nil, func(_ http.ResponseWriter, r *http.Request) { served <- r.URL.Path })
+	plain, ok := strings.CutPrefix(url, "https://")
+	if !ok {
+		t.Fatalf("the URL is %s", url)
+	}
+	resp, err := http.Get("http://" + plain + "/plain")
+	testkit.NoError(t, err)
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("without TLS the answer is %d", resp.StatusCode)
+	}
+	h, err := origin.NewClient(origin.Options{CA: own.Pin()})
+	testkit.NoError(t, err)
+	defer h.CloseIdleConnections()
+	resp, err = h.Get(url + "/encrypted")
+	testkit.NoError(t, err)
+	defer resp.Body.Close()
+	if got := <-served; got != "/encrypted" || len(served) > 0 {
+		t.Errorf("the gateway got %s and %d more", got, len(served))
+	}
+}
+
 // serveEcho serves a handler that returns the path and the caller of a request.
 func serveEcho(t *testing.T, required bool, log *logBuffer, change func(*dialect.Listener)) string {
 	t.Helper()
@@ -86,8 +117,13 @@ func serveEcho(t *testing.T, required bool, log *logBuffer, change func(*dialect
 
 func serve(t *testing.T, required bool, log *logBuffer, change func(*dialect.Listener), h http.HandlerFunc) string {
 	t.Helper()
+	return serveWith(t, dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, nil, log, change, h)
+}
+
+func serveWith(t *testing.T, config dialect.Config, encryption *tls.Config, log *logBuffer, change func(*dialect.Listener), h http.HandlerFunc) string {
+	t.Helper()
 	deps := dialect.Deps{
-		Config: dialect.Config{Name: "one", Address: "127.0.0.1:0", KeyRequired: required}, Server: newServer(t),
+		Config: config, Server: newServer(t), TLS: encryption,
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	l, err := dialect.Listen(t.Context(), deps)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 )
 
 // Headers by which a gateway says on whose behalf it sends a request to the server of its process. They are accepted on Pipe connections only.
@@ -15,10 +16,19 @@ const (
 type originKey struct{}
 
 // origin is where a request to a gateway comes from.
-type origin struct{ address, gateway string }
+type origin struct {
+	address, gateway string
+	denied           atomic.Bool // the server denied a request on its behalf, and recorded that
+}
 
 func withOrigin(ctx context.Context, addr netip.Addr, gateway string) context.Context {
-	return context.WithValue(ctx, originKey{}, origin{addressText(addr), gateway})
+	return context.WithValue(ctx, originKey{}, &origin{address: addressText(addr), gateway: gateway})
+}
+
+// originOf returns the origin of a context, nil for none.
+func originOf(ctx context.Context) *origin {
+	o, _ := ctx.Value(originKey{}).(*origin)
+	return o
 }
 
 func addressText(addr netip.Addr) string {
@@ -33,12 +43,18 @@ type originTransport struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (t originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if o, ok := r.Context().Value(originKey{}).(origin); ok {
-		r = r.Clone(r.Context())
-		r.Header.Set(headerAddress, o.address)
-		r.Header.Set(headerGateway, o.gateway)
+	o := originOf(r.Context())
+	if o == nil {
+		return t.next.RoundTrip(r)
 	}
-	return t.next.RoundTrip(r)
+	r = r.Clone(r.Context())
+	r.Header.Set(headerAddress, o.address)
+	r.Header.Set(headerGateway, o.gateway)
+	resp, err := t.next.RoundTrip(r)
+	if err == nil && denies(resp.StatusCode) {
+		o.denied.Store(true)
+	}
+	return resp, err
 }
 
 // CloseIdleConnections is for http.Client.
@@ -58,13 +74,22 @@ func ReceiveOrigin(next http.Handler, accept func(ctx context.Context, address, 
 	})
 }
 
-// recordDenials reports the requests that are denied.
+func denies(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden
+}
+
+// recordDenials reports the requests that are denied, except those that the server denied: it has recorded what the key may not do.
 func (l *Listener) recordDenials(next http.Handler) http.Handler {
 	if l.deps.Denied == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		next.ServeHTTP(&denialWriter{ResponseWriter: w, denied: func(status int) { l.deps.Denied(addressText(RemoteAddr(r)), status) }}, r)
+		o := originOf(r.Context())
+		next.ServeHTTP(&denialWriter{ResponseWriter: w, denied: func(status int) {
+			if !o.denied.Load() {
+				l.deps.Denied(o.address, status)
+			}
+		}}, r)
 	})
 }
 
@@ -80,7 +105,7 @@ func (w *denialWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
 func (w *denialWriter) WriteHeader(status int) {
-	if status == http.StatusUnauthorized || status == http.StatusForbidden {
+	if denies(status) {
 		w.denied(status)
 	}
 	w.ResponseWriter.WriteHeader(status)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/obs"
@@ -66,7 +67,7 @@ func TestFleetGauges(t *testing.T) {
 	p.All.Counts[muster.Running] = 5
 	registry := obs.NewRegistry(obs.Build{Version: "v1", Revision: "abc"})
 	obs.NewServer(registry, func(context.Context) obs.ServerSample {
-		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Removals: obs.Removals{Waiting: 5, LastPass: 7000}, Fleet: &p}
+		return obs.ServerSample{Inbox: 4, Sessions: 3, Disk: obs.DiskUsage{Free: 1, Size: 2}, Removals: obs.Removals{Waiting: 5, LastPass: 7000}, Ends: map[string]time.Time{"server": time.Unix(99, 0), "a.example.com": {}}, Fleet: &p}
 	})
 	got := scrapeRegistry(t, registry)
 	if err := got.check(map[string]float64{
@@ -78,6 +79,7 @@ func TestFleetGauges(t *testing.T) {
 		`muster_fleet_gpu_memory_bytes`: 30, `muster_fleet_gpu_memory_reserved_bytes`: 7, `muster_fleet_gpus_reserved`: 1, `muster_fleet_slots`: 16, `muster_fleet_slots_reserved`: 1,
 		`muster_fleet_gpu_power_watts`: 120.5, `muster_engine_ready`: 1, `muster_engine_inbox_events`: 4, `muster_link_sessions`: 3, `muster_data_disk_free_bytes`: 1, `muster_data_disk_size_bytes`: 2,
 		`muster_retention_waiting_jobs`: 5, `muster_retention_last_pass_timestamp_seconds`: 7,
+		`muster_certificate_expiry_timestamp_seconds{certificate="server"}`: 99, `muster_certificate_expiry_timestamp_seconds{certificate="a.example.com"}`: 0,
 	}); err != nil {
 		t.Error(err)
 	}

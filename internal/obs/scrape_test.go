@@ -31,7 +31,7 @@ func family(series string, known map[string]bool) string {
 // TestScrape runs tasks on a server and a worker and reads both their metrics.
 func TestScrape(t *testing.T) {
 	serverAddr, workerAddr := mustertest.ReservePort(t), mustertest.ReservePort(t)
-	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--metrics", serverAddr}})
+	c := mustertest.NewWith(t, t.TempDir(), mustertest.Options{TLS: true, Flags: []string{"--metrics", serverAddr}})
 	c.StartWorker("w", t.TempDir(), "--metrics", workerAddr)
 	good := c.Submit(mustertest.ShellSpec("good", `echo hello; printf %1000s > "$MUSTER_OUT/file.txt"; sleep 2.2`)) // two heartbeats
 	bad := c.Submit(mustertest.ShellSpec("bad", "exit 3"))
@@ -115,7 +115,7 @@ func TestScrape(t *testing.T) {
 		}
 	}
 	checkFamilies(t, server, worker)
-	checkAccess(t, "http://"+c.Addr+"/metrics", server)
+	checkAccess(t, c.URL+"/metrics", server)
 }
 
 // checkFamilies checks that exactly the documented metrics are scraped, except those of GPUs and bridges.

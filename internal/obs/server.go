@@ -20,6 +20,7 @@ type ServerSample struct {
 	StoreSize int64                // of the database's files; 0 if unknown
 	Disk      DiskUsage            // of the data directory
 	Removals  Removals             // of retention
+	Ends      map[string]time.Time // of certificates; zero for one that is not there yet
 	Fleet     *sched.FleetSnapshot // nil if the engine does not work
 }
 

@@ -40,6 +40,12 @@ func defineServerGauges(m *sampledMetrics[ServerSample]) {
 	m.gauge("muster_store_size_bytes", "Size of the database's files.", func(s *ServerSample) float64 { return nonZero(s.StoreSize) })
 	m.gauge("muster_data_disk_free_bytes", "Free bytes of the file system with the server's data directory.", func(s *ServerSample) float64 { return s.Disk.free() })
 	m.gauge("muster_data_disk_size_bytes", "Size of the file system with the server's data directory.", func(s *ServerSample) float64 { return s.Disk.size() })
+	m.gaugeVec("muster_certificate_expiry_timestamp_seconds", "End of a certificate of the server (server), of its own authority (authority), or of a name of --acme, as seconds since the Unix epoch; 0 if it was not obtained yet. Absent without TLS.", []string{"certificate"},
+		func(s *ServerSample, emit emitFunc) {
+			for name, end := range s.Ends {
+				emit(float64(max(0, end.Unix())), name)
+			}
+		})
 	m.gauge("muster_retention_waiting_jobs", "Removed jobs whose logs and rows are still to be deleted, at most 1,000.", func(s *ServerSample) float64 { return float64(s.Removals.Waiting) })
 	m.gauge("muster_retention_last_pass_timestamp_seconds", "Time of the last retention pass, as seconds since the Unix epoch; absent if there was none, or while deleting by age is delayed.", func(s *ServerSample) float64 { return nonZero(int64(s.Removals.LastPass) / 1000) })
 }

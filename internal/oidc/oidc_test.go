@@ -1,6 +1,7 @@
 package oidc_test
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,6 +285,55 @@ func TestProviderIsAway(t *testing.T) {
 		_, _, err := p.Begin(t.Context(), redirect, "/")
 		return err
 	})
+}
+
+// TestProviderHangs has a provider that takes requests and does not answer: no sign-in waits long for it, or for another one. Then it answers, to
+// one request of all that wait.
+func TestProviderHangs(t *testing.T) {
+	t.Parallel()
+	at := oidctest.New(t, redirect, people...)
+	answer := make(chan struct{})
+	var asked atomic.Int64
+	at.Intercept(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.Contains(r.URL.Path, "openid-configuration") {
+				asked.Add(1)
+				<-answer
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	p := newProvider(t, at.URL, "viewer=sub:*")
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	begun := time.Now()
+	if _, _, err := p.Begin(left, redirect, "/"); !errors.Is(err, context.Canceled) || time.Since(begun) > 2*time.Second {
+		t.Errorf("a client that left waits %v: %v", time.Since(begun), err)
+	}
+	var waiting sync.WaitGroup
+	for range 5 {
+		waiting.Go(func() {
+			if _, err := p.HasDevices(t.Context()); muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), "has not answered") {
+				t.Errorf("a client that waits gets %v", err)
+			}
+		})
+	}
+	waiting.Wait()
+	if took := time.Since(begun); took > 6*time.Second {
+		t.Errorf("they waited %v", took)
+	}
+	begun = time.Now()
+	if _, err := p.HasDevices(t.Context()); muster.CodeOf(err) != muster.Unavailable || time.Since(begun) > time.Second {
+		t.Errorf("a later client waits %v: %v", time.Since(begun), err)
+	}
+	close(answer)
+	testkit.AwaitNil(t, "a sign-in begins", time.Minute, func() error {
+		_, _, err := p.Begin(t.Context(), redirect, "/")
+		return err
+	})
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the provider was asked %d times", n)
+	}
 }
 
 func TestConfig(t *testing.T) {

@@ -34,6 +34,8 @@ const (
 	DefaultSession = 12 * time.Hour
 	// retryDiscovery is the pause after the provider's configuration could not be read.
 	retryDiscovery = 5 * time.Second
+	// maxWait is how long after the begin of a reading requests wait for it.
+	maxWait = 3 * time.Second
 )
 
 // Config describes the provider, and who may do what. The zero value is no provider.
@@ -53,10 +55,27 @@ type Provider struct {
 	http *http.Client
 	box  *sealing.Box // of a random key: a restart of the server ends the sign-ins in progress
 
-	mu       sync.Mutex
-	known    *oidc.Provider
-	failure  error
-	failedAt time.Time
+	mu        sync.Mutex
+	discovery *discovery // the last one; nil before the first
+}
+
+// discovery is one reading of the provider's configuration, for which all requests of its time wait.
+type discovery struct {
+	begun time.Time
+	done  chan struct{}  // closed when the following are set
+	known *oidc.Provider // nil after a failure
+	err   error
+	ended time.Time
+}
+
+// failedBefore reports whether the reading failed, long enough ago to try again.
+func (d *discovery) failedBefore(now time.Time) bool {
+	select {
+	case <-d.done:
+		return d.err != nil && now.Sub(d.ended) >= retryDiscovery
+	default:
+		return false
+	}
 }
 
 // New checks a configuration. The provider is contacted when the first user signs in, so that a server starts without it.
@@ -101,24 +120,38 @@ type User struct {
 	Session time.Duration // how long the sign-in lasts
 }
 
-// discover returns the provider's configuration, which it reads once.
+// discover returns the provider's configuration, which is read once. It waits no longer than ctx and maxWait.
 func (p *Provider) discover(ctx context.Context) (*oidc.Provider, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known != nil {
-		return p.known, nil
+	d := p.discovery
+	if now := time.Now(); d == nil || d.failedBefore(now) {
+		d = &discovery{begun: now, done: make(chan struct{})}
+		p.discovery = d
+		// A client that leaves must not make the provider look broken to others. Not joined: it ends with requestTimeout.
+		go p.read(context.WithoutCancel(ctx), d)
 	}
-	if p.failure != nil && time.Since(p.failedAt) < retryDiscovery {
-		return nil, p.failure
+	p.mu.Unlock()
+	wait := time.NewTimer(time.Until(d.begun.Add(maxWait)))
+	defer wait.Stop()
+	select {
+	case <-d.done:
+		return d.known, d.err
+	case <-wait.C:
+		return nil, muster.Errorf(muster.Unavailable, "the sign-in of %s has not answered for %.0f s: try again later", p.cfg.Name, maxWait.Seconds())
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	// A client that leaves must not make the provider look broken to others.
-	known, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.http), p.cfg.Issuer)
+}
+
+func (p *Provider) read(ctx context.Context, d *discovery) {
+	defer close(d.done)
+	known, err := oidc.NewProvider(oidc.ClientContext(ctx, p.http), p.cfg.Issuer)
+	d.ended = time.Now()
 	if err != nil {
-		p.failure, p.failedAt = muster.Errorf(muster.Unavailable, "the sign-in of %s does not answer: %w", p.cfg.Name, err), time.Now()
-		return nil, p.failure
+		d.err = muster.Errorf(muster.Unavailable, "the sign-in of %s does not answer: %w", p.cfg.Name, err)
+		return
 	}
-	p.known, p.failure = known, nil
-	return known, nil
+	d.known = known
 }
 
 func (p *Provider) oauth(known *oidc.Provider, redirect string) *oauth2.Config {

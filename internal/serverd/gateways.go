@@ -2,6 +2,7 @@ package serverd
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -76,12 +77,19 @@ func (s *Server) openGateways(ctx context.Context) error {
 		if list := cfg.Projects(); len(list) == 1 {
 			project = list[0]
 		}
+		var encryption *tls.Config
+		switch {
+		case cfg.TLS && s.certs == nil:
+			return muster.Errorf(muster.Invalid, "--dialect %s: tls=on needs a certificate: add --tls, --tls-cert or --acme", cfg.Name)
+		case cfg.TLS:
+			encryption = s.certs.TLSConfig()
+		}
 		dir := filepath.Join(s.cfg.Data, "dialects", cfg.Name)
 		local, err := s.connectLocal(ctx, dir, gatewayKeyPrefix+cfg.Name, project)
 		if err != nil {
 			return err
 		}
-		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Hosts: s.hosts(), Log: s.log.With(slog.String("dialect", cfg.Name)),
+		g, err := systems[i].New(ctx, dialect.Deps{Config: cfg, Server: local, Dir: dir, Version: s.cfg.Version, Hosts: s.hosts(), TLS: encryption, Log: s.log.With(slog.String("dialect", cfg.Name)),
 			Denied: func(address string, status int) { s.auditGateway(cfg.Name, address, status) },
 		})
 		if option := "--dialect " + cfg.Name; err != nil && !strings.HasPrefix(err.Error(), option) {

@@ -31,6 +31,9 @@ func (s *Server) sample(ctx context.Context) obs.ServerSample {
 	sample := obs.ServerSample{
 		Inbox: s.engine.Backlog(), Sessions: s.engine.Sessions(), StoreSize: s.storeSize(), Disk: obs.DiskUsage(s.dataDisk()),
 	}
+	if s.certs != nil {
+		sample.Ends = s.certs.Ends()
+	}
 	if s.engine.Health() == nil {
 		sample.Fleet, _ = s.engine.Fleet(ctx) // nil after an error
 		// Zero after an error, like Fleet.

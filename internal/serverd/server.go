@@ -120,6 +120,7 @@ type Server struct {
 	backupMu   sync.Mutex    // held by a backup
 	pinner     ipfsPinner    // nil for none
 	listener   net.Listener  // nil for a private server
+	challenges net.Listener  // of the ACME authority; nil for none
 	certs      *certs.Certs  // nil without TLS
 	localPipe  *dialect.Pipe // connects gateways and callers of Local to the server
 	gateways   []*gateway
@@ -141,12 +142,15 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: log, localPipe: dialect.NewPipe()}
 	limiter := connlimit.New(maxConnections(connlimit.Descriptors(), len(cfg.Dialects)))
-	if err := s.listen(ctx, limiter); err != nil {
-		return nil, err
+	err := s.listen(ctx, limiter)
+	if err == nil {
+		err = s.build(ctx, limiter)
 	}
-	if err := s.build(ctx, limiter); err != nil {
-		if s.listener != nil {
-			err = errors.Join(err, s.listener.Close())
+	if err != nil {
+		for _, l := range []net.Listener{s.listener, s.challenges} {
+			if l != nil {
+				err = errors.Join(err, l.Close())
+			}
 		}
 		return nil, errors.Join(err, s.close()) //nolint:contextcheck // closing does not wait
 	}
@@ -163,7 +167,7 @@ func (s *Server) listen(ctx context.Context, limiter *connlimit.Limiter) error {
 		return listenError(s.cfg.Listen, err)
 	}
 	s.listener = limiter.Listen(listener)
-	return nil
+	return s.listenForChallenges(ctx, limiter)
 }
 
 // close closes what was opened, in reverse order.
@@ -408,6 +412,9 @@ func (s *Server) Run(ctx context.Context) error {
 			return nil
 		}
 	})
+	if s.challenges != nil {
+		group.Go(func() error { return s.serveHTTP(serviceCtx, s.challengeServer(), s.challenges) })
+	}
 	if s.certs != nil {
 		group.Go(func() error { return s.whenReady(serviceCtx, s.certs.Run) })
 	}

@@ -1,14 +1,18 @@
 package serverd
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/certs"
+	"github.com/muster-dev/muster/internal/connlimit"
 )
 
 // tlsDir is the directory of the certificate authority, in the data directory.
@@ -27,6 +31,28 @@ func (s *Server) enableTLS() error {
 	return nil
 }
 
+// listenForChallenges opens the port without TLS at which an ACME authority verifies names.
+func (s *Server) listenForChallenges(ctx context.Context, limiter *connlimit.Limiter) error {
+	address := s.cfg.TLS.ACME.Challenge
+	if address == "" {
+		return nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return muster.Errorf(muster.Invalid, "cannot listen on %s, the address of --acme-http: %w", address, err)
+	}
+	s.challenges = limiter.Listen(listener)
+	return nil
+}
+
+// challengeServer returns the server of that port.
+func (s *Server) challengeServer() *http.Server {
+	return &http.Server{
+		Handler: connlimit.Handler(s.certs.Challenges(s.cfg.URL)), ConnContext: connlimit.ConnContext, ErrorLog: s.http.ErrorLog,
+		ReadHeaderTimeout: s.http.ReadHeaderTimeout, ReadTimeout: s.http.ReadHeaderTimeout, IdleTimeout: s.http.ReadHeaderTimeout, MaxHeaderBytes: 8 << 10,
+	}
+}
+
 // TLS reports whether the port is served with TLS.
 func (s *Server) TLS() bool { return s.certs != nil }
 
@@ -37,7 +63,7 @@ func (s *Server) Unencrypted() []string {
 		open = append(open, "the server ("+s.cfg.Listen+")")
 	}
 	for _, g := range s.gateways {
-		if !IsLoopback(g.config.Address) {
+		if !g.config.TLS && !IsLoopback(g.config.Address) {
 			open = append(open, fmt.Sprintf("the gateway %s (%s)", g.config.Name, g.config.Address))
 		}
 	}

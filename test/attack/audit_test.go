@@ -358,13 +358,15 @@ func TestNoHeaderForgesTheAddress(t *testing.T) {
 	}
 }
 
-// What a gateway's client does is recorded as its own: with its key, and the gateway. A request that the gateway denies is recorded, too.
+// What a gateway's client does is recorded as its own: with its key, and the gateway. A request that is denied is one record: of the server if that denied it
+// on behalf of the client, otherwise of the gateway.
 func TestClientsOfGatewaysAreRecorded(t *testing.T) {
 	t.Parallel()
 	port := mustertest.ReservePort(t)
 	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "qubix=" + port + ",key=required"}}))
-	key := e.key("submitter", "", 0)
-	for _, token := range []string{key.Secret, "mst_submitter_wrongwrongwrongwrong"} {
+	key, viewer := e.key("submitter", "", 0), e.key("viewer", "", 0)
+	const wrong = "mst_submitter_wrongwrongwrongwrong" // the gateway asks the server once
+	for _, token := range []string{key.Secret, wrong, wrong, viewer.Secret} {
 		body := `{"modelType":"mnist_training","computeNeeded":1}`
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+port+"/k/"+token+"/api/jobs/create", strings.NewReader(body))
 		if err != nil {
@@ -379,12 +381,18 @@ func TestClientsOfGatewaysAreRecorded(t *testing.T) {
 		_ = resp.Body.Close()
 		t.Logf("%d %s", resp.StatusCode, answer)
 	}
-	r := e.awaitRecord(client.AuditQuery{Operation: "submit-job"})
+	r := e.awaitRecord(client.AuditQuery{Operation: "submit-job", Outcome: "allowed"})
 	if r.Key != key.Key.ID || r.Via != "qubix" || r.Address != "127.0.0.1" {
 		t.Errorf("%+v", r)
 	}
-	if r := e.awaitRecord(client.AuditQuery{Operation: "gateway-qubix", Outcome: "denied"}); r.Via != "qubix" || r.Address != "127.0.0.1" || strings.Contains(r.Detail, "wrongwrong") {
-		t.Errorf("%+v", r)
+	for _, operation := range []string{"whoami", "gateway-qubix", "submit-job"} {
+		r := e.awaitRecord(client.AuditQuery{Operation: operation, Outcome: "denied"})
+		if r.Via != "qubix" || r.Address != "127.0.0.1" || r.Count > 1 || strings.Contains(r.Detail, "wrongwrong") {
+			t.Errorf("%+v", r)
+		}
+	}
+	if list := e.records(client.AuditQuery{Outcome: "denied"}); len(list) != 3 {
+		t.Errorf("three denied requests are %d records: %+v", len(list), list)
 	}
 }
 

@@ -225,8 +225,9 @@ func TestClientsWithoutCertificateGetNothing(t *testing.T) {
 	own, other := newCertificate(t, nil, forClients), newCertificate(t, nil, forClients)
 	authorities, _ := own.writePEM(t, dir, "authorities")
 	address := mustertest.ReservePort(t)
+	gateway := mustertest.ReservePort(t)
 	server := mustertest.StartMuster(t, "server", []string{"MUSTER_ADMIN_TOKEN=" + mustertest.AdminToken, "MUSTER_JOIN_TOKEN=" + mustertest.JoinToken},
-		"server", "--listen", address, "--data", filepath.Join(dir, "data"), "-o", "json", "--tls", "--tls-client-ca", authorities)
+		"server", "--listen", address, "--data", filepath.Join(dir, "data"), "-o", "json", "--tls", "--tls-client-ca", authorities, "--dialect", "qubix="+gateway+",tls=on")
 	var ready struct {
 		AdminToken string `json:"admin_token"`
 	}
@@ -238,8 +239,8 @@ func TestClientsWithoutCertificateGetNothing(t *testing.T) {
 		}
 		return errors.New("it is not")
 	})
-	// status returns the status of a public path, 0 without an answer.
-	status := func(c *certificate) int {
+	// statusAt returns the status of a public path, 0 without an answer.
+	statusAt := func(address, path string, c *certificate) int {
 		t.Helper()
 		_, pin := auth.SplitToken(ready.AdminToken)
 		o := origin.Options{CA: pin}
@@ -249,13 +250,14 @@ func TestClientsWithoutCertificateGetNothing(t *testing.T) {
 		h, err := origin.NewClient(o)
 		testkit.NoError(t, err)
 		defer h.CloseIdleConnections()
-		resp, err := h.Get("https://" + address + "/healthz")
+		resp, err := h.Get("https://" + address + path)
 		if err != nil {
 			return 0
 		}
 		defer resp.Body.Close()
 		return resp.StatusCode
 	}
+	status := func(c *certificate) int { return statusAt(address, "/healthz", c) }
 	good, foreign := newCertificate(t, own, forClients), newCertificate(t, other, forClients)
 	for name, c := range map[string]*certificate{
 		"no certificate":           nil,
@@ -268,9 +270,15 @@ func TestClientsWithoutCertificateGetNothing(t *testing.T) {
 		if got := status(c); got != 0 {
 			t.Errorf("a client with %s gets %d", name, got)
 		}
+		if got := statusAt(gateway, "/health", c); got != 0 {
+			t.Errorf("a client of a gateway with %s gets %d", name, got)
+		}
 	}
 	if got := status(good); got != http.StatusOK {
 		t.Fatalf("a client with a certificate gets %d", got)
+	}
+	if got := statusAt(gateway, "/health", good); got != http.StatusOK {
+		t.Fatalf("a client of a gateway with a certificate gets %d", got)
 	}
 	testkit.NoError(t, os.WriteFile(authorities, []byte("damaged"), 0o600))
 	testkit.AwaitNil(t, "the damaged file is noticed", awaitTimeout, func() error {
@@ -289,4 +297,27 @@ func TestClientsWithoutCertificateGetNothing(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestGatewaysWithTLSTakeNothingInPlain registers a worker of another system with and without TLS.
+func TestGatewaysWithTLSTakeNothingInPlain(t *testing.T) {
+	t.Parallel()
+	gateway := mustertest.ReservePort(t)
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{TLS: true, Flags: []string{"--dialect", "qubix=" + gateway + ",tls=on,key=required"}}))
+	register := func(scheme string) int {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+gateway+"/k/"+mustertest.JoinToken+"/api/providers/register", strings.NewReader(`{"worker_id":"w1","specs":{"cpuCores":4}}`))
+		testkit.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		return e.do(r).Code
+	}
+	if code := register("http://"); code != http.StatusBadRequest {
+		t.Errorf("without TLS the answer is %d", code)
+	}
+	if list, err := e.Client.Workers(t.Context()); err != nil || len(list) > 0 {
+		t.Errorf("a worker registered without TLS: %v, %v", list, err)
+	}
+	if code := register("https://"); code >= http.StatusBadRequest {
+		t.Errorf("with TLS the answer is %d", code)
+	}
 }

@@ -318,10 +318,26 @@ func TestTLSFilesAreReplaced(t *testing.T) {
 // its root like that of any site, work.
 func TestACMEServer(t *testing.T) {
 	address := mustertest.ReservePort(t)
+	runWithACME(t, address, acmetest.Start(t, portOf(t, address), 90*24*3600))
+}
+
+// TestACMEOverHTTP does the same with an authority that cannot reach the port with TLS, only --acme-http.
+func TestACMEOverHTTP(t *testing.T) {
+	address := mustertest.ReservePort(t)
+	runWithACME(t, mustertest.ReservePort(t), acmetest.StartHTTP(t, portOf(t, address), 90*24*3600), "--acme-http", address)
+}
+
+func portOf(t *testing.T, address string) int {
+	t.Helper()
 	_, text, _ := strings.Cut(address, ":")
 	port, err := strconv.Atoi(text)
 	testkit.NoError(t, err)
-	a := acmetest.Start(t, port, 90*24*3600)
+	return port
+}
+
+// runWithACME runs a task on muster up with certificates of an authority.
+func runWithACME(t *testing.T, address string, a *acmetest.Authority, flags ...string) {
+	t.Helper()
 	roots := filepath.Join(t.TempDir(), "roots.pem")
 	var trusted []byte
 	for _, cert := range []*x509.Certificate{a.Root, a.Certificate()} {
@@ -330,7 +346,7 @@ func TestACMEServer(t *testing.T) {
 	testkit.NoError(t, os.WriteFile(roots, trusted, 0o600))
 	config := filepath.Join(t.TempDir(), "context.json")
 	env := []string{"SSL_CERT_FILE=" + roots, "MUSTER_CONFIG=" + config, "MUSTER_ADMIN_TOKEN=" + mustertest.AdminToken, "MUSTER_JOIN_TOKEN=" + mustertest.JoinToken}
-	mustertest.StartMuster(t, "up", env, "up", "--listen", address, "--data", t.TempDir(), "--acme", "muster.example.com", "--acme-directory", a.Directory(), "--name", "w1", "--engine", "none")
+	mustertest.StartMuster(t, "up", env, append([]string{"up", "--listen", address, "--data", t.TempDir(), "--acme", "muster.example.com", "--acme-directory", a.Directory(), "--name", "w1", "--engine", "none"}, flags...)...)
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), mustertest.Program(t), args...)
 		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+roots, "MUSTER_CONFIG="+config)
@@ -438,7 +454,8 @@ func TestWarningWithoutTLS(t *testing.T) {
 		{[]string{"--listen", ":0", "--tls"}, ""},
 		{[]string{"--listen", ":0"}, "connections to the server (:0) are not encrypted, so others in the network can read keys and data: use --tls"},
 		{[]string{"--listen", ":0", "--dialect", "qubix=:0"}, "connections to the server (:0) and the gateway qubix (:0) are not encrypted"},
-		{[]string{"--listen", ":0", "--tls", "--dialect", "qubix=:0"}, "connections to the gateway qubix (:0) are not encrypted, so others in the network can read keys and data: put a proxy with TLS in front"},
+		{[]string{"--listen", ":0", "--tls", "--dialect", "qubix=:0"}, "connections to the gateway qubix (:0) are not encrypted, so others in the network can read keys and data: add tls=on to --dialect"},
+		{[]string{"--listen", ":0", "--tls", "--dialect", "qubix=:0,tls=on"}, ""},
 		{[]string{"--listen", ":0", "--tls", "--dialect", "qubix=127.0.0.1:0"}, ""},
 	} {
 		p := mustertest.StartMuster(t, "server", nil, append([]string{"server", "--data", t.TempDir(), "-o", "json"}, tc.args...)...)

@@ -133,7 +133,7 @@ var list = []mutant{
 	},
 	{
 		tests: []string{"TestAllAnswersHaveSecurityHeaders"}, file: "internal/dialect/listen.go",
-		guard: "browserguard.Headers(l.recoverPanics(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))", without: "l.recoverPanics(browserguard.NewHosts().Guard(l.recordDenials(l.bodies.limitBodies(l.authenticate(h)))))",
+		guard: "browserguard.Headers(l.recoverPanics(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))", without: "l.recoverPanics(browserguard.NewHosts().Guard(l.setOrigin(l.recordDenials(l.bodies.limitBodies(l.authenticate(h))))))",
 	},
 	{
 		tests: []string{"TestGatewaysWithoutKeysTakeNothingFromPages"}, file: "internal/dialect/listen.go",
@@ -206,6 +206,10 @@ var list = []mutant{
 	{
 		tests: []string{"TestClientsWithoutCertificateGetNothing"}, file: "internal/certs/clients.go",
 		guard: "tls.RequireAnyClientCert, c.verifyClient", without: "tls.RequestClientCert, nil",
+	},
+	{
+		tests: []string{"TestGatewaysWithTLSTakeNothingInPlain"}, file: "internal/dialect/listen.go",
+		guard: "l = tls.NewListener(l, deps.TLS)", without: "_ = tls.NewListener",
 	},
 	{
 		tests: []string{
@@ -404,6 +408,10 @@ var list = []mutant{
 	{
 		tests: []string{"TestClientsOfGatewaysAreRecorded"}, file: "internal/api/audit.go",
 		guard: "if o := caller.OriginOf(r.Context()); o.Gateway != \"\" {", without: "if o := caller.OriginOf(r.Context()); false && o.Gateway != \"\" {",
+	},
+	{
+		tests: []string{"TestClientsOfGatewaysAreRecorded"}, file: "internal/dialect/origin.go",
+		guard: "if !o.denied.Load() {", without: "if true {",
 	},
 	{
 		tests: []string{"TestAFloodOfDenialsIsBounded"}, file: "internal/auditlog/counts.go",

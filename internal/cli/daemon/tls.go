@@ -32,7 +32,8 @@ func (c *tlsOptions) flags() []cli.Flag {
 		app.Option{Name: "tls-cert", Value: "path", Usage: "Serve with TLS, with the certificate and its chain in this PEM file; a changed file is loaded within seconds", Group: group}.WithEnv().StringVar(&c.certFile),
 		app.Option{Name: "tls-key", Value: "path", Usage: "PEM file with the key of --tls-cert", Group: group}.WithEnv().StringVar(&c.keyFile),
 		app.Option{Name: "tls-client-ca", Value: "path", Usage: "Require all clients, workers and browsers to present a certificate of an authority in this PEM file", Group: group}.WithEnv().StringVar(&c.clientCA),
-		app.Option{Name: "acme", Usage: "Serve with TLS, with certificates of Let's Encrypt for these host names, whose port 443 must reach this server", Group: group}.WithEnv().ListVar(&c.acme.Domains),
+		app.Option{Name: "acme", Usage: "Serve with TLS, with certificates of Let's Encrypt for these host names, whose port 443 (or 80, with --acme-http) must reach this server", Group: group}.WithEnv().ListVar(&c.acme.Domains),
+		app.Option{Name: "acme-http", Value: "address", Usage: "Let the authority of --acme also verify the names on this address, such as :80, without TLS (http-01); other requests are redirected to https", Group: group}.WithEnv().StringVar(&c.acme.Challenge),
 		app.Option{Name: "acme-email", Value: "address", Usage: "Address for messages of the authority of --acme", Group: group}.WithEnv().StringVar(&c.acme.Email),
 		app.Option{Name: "acme-directory", Value: "url", Usage: "Directory of another authority for --acme (RFC 8555; default: Let's Encrypt)", Group: group}.WithEnv().StringVar(&c.acme.Directory),
 	}
@@ -45,8 +46,8 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-cert and --tls-key need each other: set both")
 	case c.own && c.certFile != "" || len(c.acme.Domains) > 0 && (c.own || c.certFile != ""):
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls, --tls-cert and --acme exclude each other: the certificate is made by this server, read from a file, or of a public authority")
-	case len(c.acme.Domains) == 0 && (c.acme.Email != "" || c.acme.Directory != ""):
-		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-email and --acme-directory need --acme")
+	case len(c.acme.Domains) == 0 && (c.acme.Email != "" || c.acme.Directory != "" || c.acme.Challenge != ""):
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-http, --acme-email and --acme-directory need --acme")
 	case c.acme.Directory != "" && !strings.HasPrefix(c.acme.Directory, "https://"):
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-directory: %q is not a URL that begins with https://", c.acme.Directory)
 	case c.clientCA != "" && !c.own && c.certFile == "" && len(c.acme.Domains) == 0:
@@ -79,7 +80,7 @@ func (a *runner) warnUnencrypted(server *serverd.Server) {
 	}
 	advice := "use --tls"
 	if server.TLS() {
-		advice = "put a proxy with TLS in front, or use a tunnel"
+		advice = "add tls=on to --dialect, or use a tunnel"
 	}
 	a.Warnf("connections to %s are not encrypted, so others in the network can read keys and data: %s", strings.Join(open, " and "), advice)
 }

@@ -3,12 +3,15 @@ package dialecttest
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 // Caller is a key with its owner.
@@ -18,7 +21,7 @@ type Caller struct {
 	Secret string
 }
 
-// Callers creates a key of each role but worker, for all projects and for one where the role may be for one, and a link to a new job of the project.
+// Callers creates a key of each role, that of a worker by joining, for all projects and for one where the role may be for one, and a link to a new job of the project.
 // adminToken is that of an administrator of the server at url.
 func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 	tb.Helper()
@@ -36,6 +39,7 @@ func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 	}
 	for _, role := range auth.Roles {
 		if role == auth.Worker {
+			list = append(list, joinAs(tb, url, adminToken))
 			continue
 		}
 		if add(role, ""); role.ForProject() {
@@ -46,19 +50,47 @@ func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, url+wire.Prefix+"/jobs/"+job.ID.String()+"/share", nil)
+	var shared wire.Share
+	post(tb, url+wire.Prefix+"/jobs/"+job.ID.String()+"/share", adminToken, "", &shared)
+	return append(list, Caller{auth.Principal{KeyID: shared.Key, Name: "link", Role: auth.Viewer, Project: project, Job: job.ID}, shared.Secret})
+}
+
+// CallersOf is Callers with keys for another project beside it.
+func CallersOf(tb testing.TB, url, adminToken, project, other string) []Caller {
+	tb.Helper()
+	return append(Callers(tb, url, adminToken, project), slices.DeleteFunc(Callers(tb, url, adminToken, other), func(c Caller) bool { return c.Project == "" || c.Job != 0 })...)
+}
+
+// joinAs joins a worker, which does not connect, and returns its key.
+func joinAs(tb testing.TB, url, token string) Caller {
+	tb.Helper()
+	var joined link.Joined
+	post(tb, url+link.PathJoin, token, `{"name":"matrix"}`, &joined)
+	worker, err := client.New(url, joined.Key, client.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+adminToken)
+	who, err := worker.Whoami(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Caller{auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Worker, Worker: joined.Worker}, joined.Key}
+}
+
+func post(tb testing.TB, url, token, body string, answer any) {
+	tb.Helper()
+	req, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var link wire.Share
-	if err := json.NewDecoder(resp.Body).Decode(&link); err != nil || link.Secret == "" {
-		tb.Fatalf("share: %d, %v", resp.StatusCode, err)
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil || resp.StatusCode >= http.StatusBadRequest {
+		tb.Fatalf("%s: %d, %v", url, resp.StatusCode, err)
 	}
-	return append(list, Caller{auth.Principal{KeyID: link.Key, Name: "link", Role: auth.Viewer, Project: project, Job: job.ID}, link.Secret})
 }

@@ -2,6 +2,8 @@ package dtf
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -103,3 +105,6 @@ const (
 	MaxGPUs      = maxGPUs
 	VectorToken  = vectorToken
 )
+
+// Patterns returns the patterns of all routes.
+func Patterns() []string { return slices.Collect(maps.Keys((&gateway{}).handlers())) }

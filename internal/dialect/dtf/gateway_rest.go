@@ -46,6 +46,13 @@ func requestKey(r *http.Request) string {
 }
 
 func (g *gateway) handler() http.Handler {
+	return dialect.Routes(g.handlers(), writeError, func(w http.ResponseWriter, r *http.Request) {
+		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + lenient.Name(r.URL.Path)})
+	})
+}
+
+// handlers returns what serves each route.
+func (g *gateway) handlers() map[string]dialect.Handler {
 	handlers := map[string]dialect.Handler{
 		"GET /ws": g.socket, "GET /status": g.status, "GET /api/status": g.status,
 		"GET /{$}": func(w http.ResponseWriter, _ *http.Request) error {
@@ -78,9 +85,7 @@ func (g *gateway) handler() http.Handler {
 			return route.handle(w, r, granted)
 		}
 	}
-	return dialect.Routes(handlers, writeError, func(w http.ResponseWriter, r *http.Request) {
-		dialect.WriteJSON(w, http.StatusNotFound, map[string]string{"error": "Not found: " + lenient.Name(r.URL.Path)})
-	})
+	return handlers
 }
 
 func (g *gateway) authorizeRequest(r *http.Request) (*access, error) {

@@ -545,27 +545,41 @@ func TestGatewayREST(t *testing.T) {
 	}
 }
 
-// TestKeysHaveTheRolesOfTheTable asks as each key: what a key may do in DTF follows from auth.Can, and a link to a job may do nothing.
-func TestKeysHaveTheRolesOfTheTable(t *testing.T) {
+// TestCallsFollowTheTable makes each call with each key: what a key may do in DTF follows from auth.Can.
+func TestCallsFollowTheTable(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, nil, dtf.Tuning{})
-	task := g.submit("hash", `{"payload":"x"}`)
-	for _, c := range dialecttest.Callers(t, g.client.URL(), testAdmin, muster.DefaultProject) {
-		may := func(v auth.Verb) bool { return c.Job == 0 && auth.Can(c.Principal, v, auth.Object{}) == nil }
-		for _, call := range []struct {
-			method, path, body string
-			want               bool
-		}{
-			{"POST", "/api/tasks", `{"type":"hash","config":{}}`, may(auth.SubmitJobs)},
-			{"POST", "/api/tasks/" + task + "/cancel", "", may(auth.SubmitJobs)},
-			{"GET", "/api/tasks", "", may(auth.ReadJobs)},
-			{"GET", "/api/tasks/" + task, "", may(auth.ReadJobs)},
-			{"GET", "/api/workers", "", may(auth.ReadJobs)},
-			{"POST", "/api/workers/register", `{"worker_id":"w","hostname":"h"}`, may(auth.JoinWorkers) && c.Project == ""},
-		} {
-			if code, out := g.call(call.method, call.path, c.Secret, call.body); (code != http.StatusForbidden) != call.want {
-				t.Errorf("%s %s as %+v: %d %v", call.method, call.path, c.Principal, code, out)
-			}
+	created := func() string {
+		t.Helper()
+		code, out := g.call("POST", "/api/tasks", testAdmin, `{"type":"hash","config":{"data":"x"}}`)
+		id, _ := out["task_id"].(string)
+		if code != http.StatusOK || id == "" {
+			t.Fatalf("a task is answered with %d %v", code, out)
 		}
+		return id
 	}
+	task, n := created(), 0
+	callers := dialecttest.CallersOf(t, g.client.URL(), testAdmin, muster.DefaultProject, "another")
+	join := callers[slices.IndexFunc(callers, func(c dialecttest.Caller) bool { return c.Role == auth.Join && c.Project == "" })]
+	if code, out := g.call("POST", "/api/workers/register", join.Secret, `{"worker_id":"own","hostname":"h","capabilities":{"hardware":["cpu"]}}`); code != http.StatusOK {
+		t.Fatalf("the registration is answered with %d %v", code, out)
+	}
+	dialecttest.CheckCalls(t, g.url, dtf.Patterns(), map[string]dialecttest.Call{
+		"GET /ws":         {Open: true, Want: http.StatusUpgradeRequired}, // a session authenticates itself
+		"GET /status":     {Open: true},
+		"GET /api/status": {Open: true},
+		"GET /{$}":        {Open: true},
+
+		"POST /api/tasks":             {Verb: auth.SubmitJobs, Body: `{"type":"hash","config":{"data":"x"}}`},
+		"GET /api/tasks":              {Verb: auth.ReadJobs},
+		"GET /api/tasks/{id}":         {Verb: auth.ReadJobs, Project: muster.DefaultProject, Path: "/api/tasks/" + task},
+		"POST /api/tasks/{id}/cancel": {Verb: auth.SubmitJobs, Project: muster.DefaultProject, New: func() (string, string) { return "/api/tasks/" + created() + "/cancel", "" }},
+		"GET /api/workers":            {Verb: auth.ReadJobs},
+		"GET /workers":                {Verb: auth.ReadJobs},
+		"GET /api/workers/{id}":       {Verb: auth.ReadJobs, Owner: join.KeyID, Path: "/api/workers/own"},
+		"POST /api/workers/register": {Verb: auth.JoinWorkers, New: func() (string, string) {
+			n++
+			return "", fmt.Sprintf(`{"worker_id":"w-%d","hostname":"h","capabilities":{"hardware":["cpu"]}}`, n)
+		}},
+	}, callers)
 }

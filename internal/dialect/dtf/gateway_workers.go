@@ -134,6 +134,7 @@ func toLoad(m *metrics, r *muster.Resources) *muster.Load {
 
 // restWorker is a worker that was registered by REST. It is offline until it connects to /ws.
 type restWorker struct {
+	key      string // id of the one by which it registered
 	hostname string
 	at       time.Time
 	caps     capabilities
@@ -191,17 +192,29 @@ func (g *gateway) listWorkers(w http.ResponseWriter, _ *http.Request, _ *access)
 	return dialect.Reply(w, map[string]any{"workers": g.summaries(time.Now())})
 }
 
-func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
+// showWorker answers a key that only joins workers about its own ones.
+func (g *gateway) showWorker(w http.ResponseWriter, r *http.Request, granted *access) error {
+	id := r.PathValue("id")
 	for _, s := range g.summaries(time.Now()) {
-		if s.ID == r.PathValue("id") {
+		if s.ID == id && (granted.hasRole(roleAdmin, roleObserver) || g.keyOf(id) == granted.id) {
 			return dialect.Reply(w, s)
 		}
 	}
 	return muster.Errorf(muster.NotFound, "Worker not found: %s", lenient.Name(r.PathValue("id")))
 }
 
+// keyOf returns the id of the key by which a worker registered, "" for none.
+func (g *gateway) keyOf(id string) string {
+	if w := g.Fleet.Worker(id); w != nil {
+		return w.Facts().Key
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.preregistered[id].key
+}
+
 // registerWorker registers a worker before it connects: with hostname and capabilities (R0, R1), or with host and port (HEAD).
-func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *access) error {
+func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, granted *access) error {
 	var q struct {
 		WorkerID     string          `json:"worker_id"`
 		Hostname     string          `json:"hostname"`
@@ -232,7 +245,7 @@ func (g *gateway) registerWorker(w http.ResponseWriter, r *http.Request, _ *acce
 		}
 		delete(g.preregistered, oldest)
 	}
-	g.preregistered[q.WorkerID] = restWorker{hostname: lenient.Name(hostname), at: time.Now(), caps: q.Capabilities}
+	g.preregistered[q.WorkerID] = restWorker{key: granted.id, hostname: lenient.Name(hostname), at: time.Now(), caps: q.Capabilities}
 	g.mu.Unlock()
 	return dialect.Reply(w, map[string]any{
 		"success": true, "registered": true, "status": statusSuccess, "worker_id": q.WorkerID, "message": "Worker registered: connect to /ws",

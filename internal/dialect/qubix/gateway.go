@@ -73,11 +73,14 @@ func New(ctx context.Context, deps dialect.Deps) (dialect.Gateway, error) {
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.Listener.WriteError = writeError
-	return g.Serve(ctx, g.routes())
+	return g.Serve(ctx, dialect.Routes(g.handlers(), writeError, func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, r, muster.Errorf(muster.NotFound, "Muster's QUBIX backend has no %s %s", r.Method, lenient.Text(r.URL.Path, maxText)))
+	}))
 }
 
-func (g *Gateway) routes() http.Handler {
-	return dialect.Routes(map[string]dialect.Handler{
+// handlers returns what serves each route.
+func (g *Gateway) handlers() map[string]dialect.Handler {
+	return map[string]dialect.Handler{
 		"GET /health":                            g.health,
 		"GET /api/health":                        g.health,
 		"POST /api/providers/register":           dialect.WithBody(maxSmallBody, g.register),
@@ -96,9 +99,7 @@ func (g *Gateway) routes() http.Handler {
 		"POST /api/auth/register":                g.signUp(http.StatusCreated),
 		"POST /api/auth/login":                   g.signUp(http.StatusOK),
 		"GET /api/users/{address}":               g.user,
-	}, writeError, func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, r, muster.Errorf(muster.NotFound, "Muster's QUBIX backend has no %s %s", r.Method, lenient.Text(r.URL.Path, maxText)))
-	})
+	}
 }
 
 // jobSubpath serves the paths below a job, and the lists /api/jobs/pending/{worker} and /api/jobs/user/{address}.

@@ -2,6 +2,8 @@ package trainforge
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/internal/dialect"
@@ -21,3 +23,6 @@ func OpenWith(ctx context.Context, deps dialect.Deps, w Timeouts) (*Gateway, err
 	}
 	return openGateway(ctx, deps, waits)
 }
+
+// Patterns returns the patterns of all routes.
+func Patterns() []string { return slices.Collect(maps.Keys((&Gateway{}).handlers())) }

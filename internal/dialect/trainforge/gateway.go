@@ -156,10 +156,11 @@ func (g *Gateway) Ready() error {
 // Run serves until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
 	g.Listener.WriteError = writeError
-	return g.Serve(ctx, g.routes(), g.watch)
+	return g.Serve(ctx, dialect.Routes(g.handlers(), writeError, notFound), g.watch)
 }
 
-func (g *Gateway) routes() http.Handler {
+// handlers returns what serves each route.
+func (g *Gateway) handlers() map[string]dialect.Handler {
 	handlers := map[string]dialect.Handler{}
 	for pattern, handle := range map[string]func(*request) error{
 		"GET /health":     g.health,
@@ -205,7 +206,7 @@ func (g *Gateway) routes() http.Handler {
 			return handle(&request{w: w, r: r, caller: dialect.CallerFromContext(r.Context())})
 		}
 	}
-	return dialect.Routes(handlers, writeError, notFound)
+	return handlers
 }
 
 // request is one with its answer.
@@ -269,7 +270,7 @@ func (req *request) isLocal() bool {
 // externalURL is the URL by which the caller reaches the gateway, without a key that it may have in its path.
 func (req *request) externalURL() string {
 	scheme := "http"
-	if req.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
+	if req.r.TLS != nil || req.r.Header.Get("X-Forwarded-Proto") == "https" { // behind a tunnel or a proxy
 		scheme = "https"
 	}
 	return scheme + "://" + req.r.Host

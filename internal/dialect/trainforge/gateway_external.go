@@ -192,8 +192,11 @@ func (g *Gateway) bindTicket(t *fleet.Task, ts *taskState, ticket string) error 
 	return nil
 }
 
-// wasTask reports whether there was a task of this id.
+// wasTask reports whether there was a task of this id. One that has not ended belongs to another key.
 func (g *Gateway) wasTask(id string) bool {
+	if g.Fleet.Task(g.resolve(id)) != nil {
+		return false
+	}
 	g.mu.Lock()
 	_, bound := g.boundTickets[id]
 	g.mu.Unlock()

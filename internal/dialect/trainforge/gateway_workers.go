@@ -225,11 +225,16 @@ func (g *Gateway) workerView(w *fleet.Worker) map[string]any {
 	}
 }
 
+// visible reports whether a caller may see a worker: each is seen by its own key.
+func (req *request) visible(w *fleet.Worker) bool {
+	return !isInactive(w) && (w.Facts().Key == req.caller.Key || req.caller.CanSeeWorkers() == nil)
+}
+
 // workers lists the gateway's own ones. Job ids are not in it: who knows one may report the job.
 func (g *Gateway) workers(req *request) error {
 	list := []map[string]any{}
 	for _, w := range g.Fleet.Workers() {
-		if !isInactive(w) && len(list) < maxListed {
+		if req.visible(w) && len(list) < maxListed {
 			list = append(list, g.workerView(w))
 		}
 	}
@@ -238,7 +243,7 @@ func (g *Gateway) workers(req *request) error {
 
 func (g *Gateway) worker(req *request) error {
 	w := g.Fleet.Worker(req.r.PathValue("id"))
-	if isInactive(w) {
+	if !req.visible(w) {
 		return workerNotFound()
 	}
 	return req.reply(g.workerView(w))
@@ -248,7 +253,7 @@ func (g *Gateway) allStats(req *request) error {
 	count := map[any]int{}
 	total := 0
 	for _, w := range g.Fleet.Workers() {
-		if !isInactive(w) {
+		if req.visible(w) {
 			count[g.workerView(w)["status"]]++
 			total++
 		}

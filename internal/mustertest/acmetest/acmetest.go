@@ -30,8 +30,22 @@ type Authority struct {
 	Down   atomic.Bool       // whether it closes all connections
 }
 
-// Start starts Pebble, which verifies names at a port of this machine, and whose certificates are valid for some seconds. It refuses a fifth of all nonces.
+// Start starts Pebble, which verifies names at a port of this machine with TLS, and whose certificates are valid for some seconds. It refuses a fifth of all
+// nonces.
 func Start(t *testing.T, port int, validity uint64) *Authority {
+	t.Helper()
+	return start(t, unused, port, validity)
+}
+
+// StartHTTP is Start, but Pebble reaches only a port without TLS.
+func StartHTTP(t *testing.T, port int, validity uint64) *Authority {
+	t.Helper()
+	return start(t, port, unused, validity)
+}
+
+const unused = 1 // a port at which nothing listens
+
+func start(t *testing.T, httpPort, tlsPort int, validity uint64) *Authority {
 	t.Helper()
 	t.Setenv("PEBBLE_VA_NOSLEEP", "1")
 	t.Setenv("PEBBLE_WFE_NONCEREJECT", "20")
@@ -49,7 +63,7 @@ func Start(t *testing.T, port int, validity uint64) *Authority {
 
 	store := pebbledb.NewMemoryStore()
 	issuer := pebbleca.New(discard, store, "", "ecdsa", 0, 1, map[string]pebbleca.Profile{"default": {Description: "default", ValidityPeriod: validity}})
-	verifier := pebbleva.New(discard, 1, port, true, dnsAddress, store)
+	verifier := pebbleva.New(discard, httpPort, tlsPort, true, dnsAddress, store)
 	front := pebblewfe.New(discard, store, verifier, issuer, []string{"pebble.example"}, true, false, 1, 1)
 	handler := front.Handler()
 	a := &Authority{Roots: x509.NewCertPool()}

@@ -506,20 +506,30 @@ func TestTokens(t *testing.T) {
 	if status, _ := w.postFile(id, "file", "a", "x", ""); status != 401 {
 		t.Errorf("a file without a token: %d", status)
 	}
-	for _, c := range dialecttest.Callers(t, "http://"+w.listen, adminToken, muster.DefaultProject) {
-		for verb, call := range map[auth.Verb][2]string{auth.ReadJobs: {"GET", "/api/v1/results/" + id}, auth.SubmitJobs: {"POST", "/api/v1/tasks"}} {
-			want := 200
-			switch allowed := c.Job == 0 && auth.Can(c.Principal, verb, auth.Object{Project: muster.DefaultProject}) == nil; {
-			case !allowed:
-				want = 403
-			case verb == auth.SubmitJobs:
-				want = 400 // x is no YAML of MLOC
-			}
-			if status, got := w.request(call[0], call[1], "x", c.Secret); status != want {
-				t.Errorf("%s %s as %+v: %d %s, want %d", call[0], call[1], c.Principal, status, got, want)
-			}
-		}
+	result := "/api/v1/results/" + id
+	reads := func(path string) dialecttest.Call {
+		return dialecttest.Call{Verb: auth.ReadJobs, Project: muster.DefaultProject, Path: path}
 	}
+	writes := func(path, body string, want int) dialecttest.Call {
+		return dialecttest.Call{Verb: auth.SubmitJobs, Project: muster.DefaultProject, Path: path, Body: body, Want: want}
+	}
+	dialecttest.CheckCalls(t, w.gateway.URL(), mlochost.Patterns(), map[string]dialecttest.Call{
+		"GET /healthz": {Open: true},
+
+		"GET /api/v1/results/{id}":               reads(result),
+		"GET /api/v1/results/{id}/files/{name}":  reads(result + "/files/responses.json"),
+		"HEAD /api/v1/results/{id}/files/{name}": reads(result + "/files/responses.json"),
+		"POST /api/v1/results":                   writes("", `{"task_id":"`+id+`","result":{}}`, http.StatusOK),
+		"POST /api/v1/results/{id}/files":        writes(result+"/files", "", http.StatusUnprocessableEntity), // no file
+
+		"POST /api/v1/tasks":         writes("", `"x"`, http.StatusBadRequest), // no YAML of MLOC
+		"GET /api/v1/tasks":          reads(""),
+		"GET /api/v1/tasks/{id}":     reads("/api/v1/tasks/" + id),
+		"GET /workers":               reads(""),
+		"GET /workers/{id}":          reads("/workers/w1"),
+		"POST /workers/{id}/elastic": writes("/workers/w1/elastic", "x", http.StatusUnprocessableEntity),
+		"GET /metrics":               reads(""),
+	}, dialecttest.CallersOf(t, "http://"+w.listen, adminToken, muster.DefaultProject, "another"))
 }
 
 // TestMergedTasks holds that tasks which differ only in their data become one for a worker that answers each, and that one that gets no answer runs alone.

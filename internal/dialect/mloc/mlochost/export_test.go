@@ -2,6 +2,8 @@ package mlochost
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster/internal/dialect"
@@ -29,3 +31,6 @@ func (g *Gateway) Grant(id string) string { return g.grantToken(id) }
 
 // Port is the listener's address.
 func (g *Gateway) Port() string { return g.Listener.URL() }
+
+// Patterns returns the patterns of all routes.
+func Patterns() []string { return slices.Collect(maps.Keys((&Gateway{}).handlers())) }

@@ -23,6 +23,11 @@ import (
 )
 
 func (g *Gateway) handler() http.Handler {
+	return dialect.Routes(g.handlers(), g.writeError, func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
+}
+
+// handlers returns what serves each route.
+func (g *Gateway) handlers() map[string]dialect.Handler {
 	handlers := map[string]dialect.Handler{
 		"GET /healthz":                           func(w http.ResponseWriter, _ *http.Request) error { return reply(w, mloc.Object{"ok": true}) },
 		"GET /api/v1/results/{id}":               g.getResult,
@@ -50,7 +55,7 @@ func (g *Gateway) handler() http.Handler {
 			return route.handle(w, r)
 		}
 	}
-	return dialect.Routes(handlers, g.writeError, func(w http.ResponseWriter, _ *http.Request) { writeDetail(w, http.StatusNotFound, "Not Found") })
+	return handlers
 }
 
 // reply answers with 200 and a JSON value.

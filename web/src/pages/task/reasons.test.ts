@@ -20,6 +20,6 @@ describe("plainReason", () => {
 
 describe("exitText", () => {
   it("names signals", () => {
-    expect([exitText(1), exitText(137), exitText(127), exitText(200)]).toEqual(["1", "137 (SIGKILL)", "127 (command not found)", "200"]);
+    expect([exitText(1), exitText(137), exitText(138), exitText(140), exitText(127), exitText(200)]).toEqual(["1", "137 (SIGKILL)", "138 (SIGUSR1)", "140 (SIGUSR2)", "127 (command not found)", "200"]);
   });
 });
