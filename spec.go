@@ -34,6 +34,8 @@ type Spec struct {
 	Labels   map[string]string `json:"labels,omitempty"`
 	Notify   []Notify          `json:"notify,omitempty"`
 	Tasks    []TaskSpec        `json:"tasks"`
+
+	Signature *Signature `json:"signature,omitempty"` // of muster submit --sign; see package signedjob
 }
 
 // TaskSpec describes one stage of a job: a task, or several that are alike.
@@ -69,8 +71,21 @@ type TaskSpec struct {
 	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none
 	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one per GPU, at least one
 	Gang         *Gang             `json:"gang,omitempty"`
-	Input        json.RawMessage   `json:"input,omitempty"` // for the kind
+	Input        json.RawMessage   `json:"input,omitempty"`     // for the kind
+	SignedBy     string            `json:"signed_by,omitempty"` // fingerprint of the key of the spec's Signature; the server sets it
 }
+
+// Signature is a signed statement about a job, with which a worker can tell what the key's owner submitted from what a server makes of it.
+type Signature struct {
+	Statement string `json:"statement"` // JSON; see signedjob.Statement
+	Armor     string `json:"signature"` // SSH signature of its bytes
+}
+
+// Limits of a Signature, in bytes.
+const (
+	MaxStatement = 512 << 10
+	MaxArmor     = 16 << 10
+)
 
 // The kinds that every worker supports. Noop succeeds at once without a process.
 const (
