@@ -94,7 +94,7 @@ func (w *world) newVerifier(trusted string) *signedjob.Verifier {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Now: func() time.Time { return w.at }})
+	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Workers: []string{"gpu1", "w-1"}, Now: func() time.Time { return w.at }})
 }
 
 // task returns what an honest server assigns for an element of a stage.
@@ -292,6 +292,39 @@ func TestOneJobForEachSignature(t *testing.T) {
 	w.refused("the same signature for another job", again, w.sig, "another job with this signature")
 	if _, err := w.verifier.Verify(again, w.sign(w.spec)); err != nil {
 		t.Errorf("the same job, signed again: %v", err)
+	}
+}
+
+func TestSignedJobsNameTheirWorkers(t *testing.T) {
+	for workers, want := range map[string]string{`["gpu1"]`: "", `["x","w-1"]`: "", `["gpu2","gpu3"]`: "for the workers gpu2, gpu3 only"} {
+		w := newWorld(t, `{"project":"vision","tasks":[{"run":["true"],"where":{"workers":`+workers+`}}]}`)
+		if want != "" {
+			w.refused(workers, w.task(0, 0), w.sig, want)
+		} else if _, err := w.verifier.Verify(w.task(0, 0), w.sig); err != nil {
+			t.Errorf("%s: %v", workers, err)
+		}
+	}
+}
+
+// BenchmarkVerify measures what a signature adds to each task of an array.
+func BenchmarkVerify(b *testing.B) {
+	signer := newSigner(b)
+	spec := (&muster.Spec{Tasks: []muster.TaskSpec{{
+		Run: &muster.Command{Shell: "x ${index}"}, Env: map[string]string{"A": "1", "B": "2"}, Array: &muster.Array{Ranges: []muster.Range{{First: 0, Last: 999}}},
+	}}}).Normalize()
+	sig, err := signedjob.Sign(signer, spec, now, time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	v := signedjob.NewVerifier(signedjob.Config{Keys: []sshsig.TrustedKey{{Key: signer.PublicKey()}}, Kinds: defaults{}, Jobs: jobs{}, Now: func() time.Time { return now }})
+	group := spec.Tasks[0]
+	group.SignedBy = sshsig.Fingerprint(signer.PublicKey())
+	task := &run.Task{Job: "job1", Project: spec.Project, Group: group.Name, Element: "7", Spec: dag.Bind(&group, 7)}
+	task.Attempt.Task.Num = 7
+	for b.Loop() {
+		if _, err := v.Verify(task, sig); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,10 +18,11 @@ import (
 
 // Config configures a Verifier.
 type Config struct {
-	Keys  []sshsig.TrustedKey
-	Kinds Kinds
-	Jobs  Jobs
-	Now   func() time.Time // nil means time.Now
+	Keys    []sshsig.TrustedKey
+	Kinds   Kinds
+	Jobs    Jobs
+	Workers []string         // how jobs name this worker: by its name or its id
+	Now     func() time.Time // nil means time.Now
 }
 
 // Kinds sets the defaults of a stage's kind, as the server does.
@@ -86,7 +88,7 @@ func (v *Verifier) Verify(t *run.Task, sig *muster.Signature) (*muster.TaskSpec,
 	if err := job.CheckTime(now); err != nil {
 		return nil, muster.Errorf(muster.Forbidden, "%w", err)
 	}
-	spec, err := job.taskSpec(t)
+	spec, err := job.taskSpec(t, v.cfg.Workers)
 	if err != nil {
 		return nil, err
 	}
@@ -146,8 +148,8 @@ func (v *Verifier) open(sig *muster.Signature) (*verified, error) {
 	return job, nil
 }
 
-// taskSpec returns the signed spec of a task, and an error if the server asks for another one.
-func (job *verified) taskSpec(t *run.Task) (*muster.TaskSpec, error) {
+// taskSpec returns the signed spec of a task, and an error if the server asks for another one, or for another worker than the signed ones.
+func (job *verified) taskSpec(t *run.Task, workers []string) (*muster.TaskSpec, error) {
 	differs := func(field string) error {
 		return muster.Errorf(muster.Forbidden, "what the server asks for differs from what %s signed: %s", job.Fingerprint, field)
 	}
@@ -168,6 +170,9 @@ func (job *verified) taskSpec(t *run.Task) (*muster.TaskSpec, error) {
 		return nil, differs("the element of the stage")
 	}
 	spec := s.spec
+	if named := spec.Where.Workers; len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return slices.Contains(workers, name) }) {
+		return nil, muster.Errorf(muster.Forbidden, "the signed job is for the workers %s only", strings.Join(named, ", "))
+	}
 	if s.perElement {
 		spec = dag.Bind(spec, element)
 	}

@@ -246,6 +246,16 @@ func TestServerCannotMoveSignedTasks(t *testing.T) {
 	w.rejects(f, "project")
 }
 
+// TestServerCannotUseOtherWorkers assigns a task that was signed for another worker, as a server could that has it from another fleet.
+func TestServerCannotUseOtherWorkers(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"other"} })
+	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "for the workers other only")
+	spec = signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"victim"} })
+	w.runs(w.frame(spec, w.owner.sign(spec, time.Now())))
+}
+
 // TestServerCannotInventElements assigns an element that a signed array does not have.
 func TestServerCannotInventElements(t *testing.T) {
 	t.Parallel()

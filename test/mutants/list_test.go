@@ -51,6 +51,10 @@ if false {`,
 		guard: `case t.Project != job.Project:`, without: `case false:`,
 	},
 	{
+		tests: []string{"TestServerCannotUseOtherWorkers"}, file: "internal/signedjob/verifier.go",
+		guard: `if named := spec.Where.Workers; len(named) > 0 &&`, without: `if named := spec.Where.Workers; false &&`,
+	},
+	{
 		tests: []string{"TestServerCannotInventElements"}, file: "internal/signedjob/verifier.go",
 		guard: `|| t.Element != s.spec.Element(element) {`, without: `{`,
 	},
