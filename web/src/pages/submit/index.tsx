@@ -39,7 +39,7 @@ const draftOf = ({ from, example }: SubmitSearch) => (from ? `from ${from}` : ex
 async function earlier(from: string): Promise<unknown> {
   const number = from.split(".")[0] ?? from;
   const job = await data(client.GET("/api/v1/jobs/{job}", { params: { path: { job: number } } }));
-  if (!from.includes(".")) return { ...job.spec, signature: undefined }; // it is valid for that job only
+  if (!from.includes(".")) return job.spec && { ...job.spec, signature: undefined }; // it is valid for that job only
   const { spec } = await data(client.GET("/api/v1/tasks/{task}/spec", { params: { path: { task: from } } }));
   const kept = { name: job.name, project: job.project, priority: job.priority, ...(job.labels && { labels: job.labels }) };
   return { ...kept, tasks: [alone(spec)] };
