@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -50,16 +52,13 @@ func (a *runner) openSigner(ctx context.Context, o signOptions, server *client.C
 		if fields := signedjob.Check(doc.spec.Normalize()); len(fields) > 0 {
 			return nil, nil, a.locateErrors(ctx, doc, "cannot sign", &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be signed", Fields: fields})
 		}
-		if doc.spec.Project == "" { // the server sets that of the key
-			who, err := server.Whoami(ctx)
-			if err != nil {
-				return nil, nil, err
-			}
-			if who.Project != "" {
-				s.project = who.Project
-			}
-			break
+	}
+	if slices.ContainsFunc(docs, func(doc document) bool { return doc.spec.Project == "" }) { // the server sets that of the key
+		who, err := server.Whoami(ctx)
+		if err != nil {
+			return nil, nil, err
 		}
+		s.project = cmp.Or(who.Project, s.project)
 	}
 	key, release, err := sshsig.OpenSigner(ctx, o.key, func(prompt string) (string, error) { return term.ReadSecret(ctx, a.Err, prompt) })
 	if err != nil {
