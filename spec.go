@@ -32,8 +32,13 @@ type Spec struct {
 	Project  string            `json:"project,omitempty"`
 	Priority *int              `json:"priority,omitempty"` // 0 to 100, higher first
 	Labels   map[string]string `json:"labels,omitempty"`
+	Params   map[string]Param  `json:"params,omitempty"`
 	Notify   []Notify          `json:"notify,omitempty"`
-	Tasks    []TaskSpec        `json:"tasks"`
+
+	OnFailure   string `json:"on_failure,omitempty"`   // continue (default), or stop; default with MaxFailures: stop
+	MaxFailures int    `json:"max_failures,omitempty"` // on_failure: stop: tasks that may fail before the job stops
+
+	Tasks []TaskSpec `json:"tasks"`
 
 	Signature *Signature `json:"signature,omitempty"` // of muster submit --sign; see package signedjob
 }
@@ -42,7 +47,8 @@ type Spec struct {
 type TaskSpec struct {
 	Name         string            `json:"name,omitempty"`
 	Kind         string            `json:"kind,omitempty"`
-	Needs        []string          `json:"needs,omitempty"` // stages that must succeed first
+	Needs        []string          `json:"needs,omitempty"` // stages that must end first, and succeed unless When says otherwise
+	When         string            `json:"when,omitempty"`  // succeeded (default), failed, always, or an expression over results of other stages
 	Array        *Array            `json:"array,omitempty"`
 	Matrix       *Matrix           `json:"matrix,omitempty"`
 	Files        string            `json:"files,omitempty"` // a local folder; once submitted, sha256:… of a Tree
@@ -86,6 +92,30 @@ const (
 	MaxStatement = 512 << 10
 	MaxArmor     = 16 << 10
 )
+
+// The values of Spec.OnFailure.
+const (
+	OnFailureContinue = "continue" // stages that do not need a failed one run
+	OnFailureStop     = "stop"     // the other tasks are cancelled, except in stages that run after failures
+)
+
+// The values of TaskSpec.When that are not expressions.
+const (
+	WhenSucceeded = "succeeded" // all tasks of the needed stages have succeeded
+	WhenFailed    = "failed"    // they have ended, and one of them, or of the stages before them, has failed or timed out
+	WhenAlways    = "always"    // they have ended
+)
+
+// RunsAfterFailure reports whether the stage may run when a stage that it needs did not succeed.
+func (t *TaskSpec) RunsAfterFailure() bool { return t.When == WhenFailed || t.When == WhenAlways }
+
+// WhenExpression returns the stage's condition, or "".
+func (t *TaskSpec) WhenExpression() string {
+	if t.RunsAfterFailure() || t.When == WhenSucceeded {
+		return ""
+	}
+	return t.When
+}
 
 // The kinds that every worker supports. Noop succeeds at once without a process.
 const (
