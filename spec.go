@@ -38,7 +38,9 @@ type Spec struct {
 	OnFailure   string `json:"on_failure,omitempty"`   // continue (default), or stop; default with MaxFailures: stop
 	MaxFailures int    `json:"max_failures,omitempty"` // on_failure: stop: tasks that may fail before the job stops
 
-	Tasks    []TaskSpec        `json:"tasks"`
+	Tasks []TaskSpec `json:"tasks"`
+
+	Signature *Signature `json:"signature,omitempty"` // of muster submit --sign; see package signedjob
 }
 
 // TaskSpec describes one stage of a job: a task, or several that are alike.
@@ -75,8 +77,21 @@ type TaskSpec struct {
 	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none
 	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one per GPU, at least one
 	Gang         *Gang             `json:"gang,omitempty"`
-	Input        json.RawMessage   `json:"input,omitempty"` // for the kind
+	Input        json.RawMessage   `json:"input,omitempty"`     // for the kind
+	SignedBy     string            `json:"signed_by,omitempty"` // fingerprint of the key of the spec's Signature; the server sets it
 }
+
+// Signature is a signed statement about a job, with which a worker can tell what the key's owner submitted from what a server makes of it.
+type Signature struct {
+	Statement string `json:"statement"` // JSON; see signedjob.Statement
+	Armor     string `json:"signature"` // SSH signature of its bytes
+}
+
+// Limits of a Signature, in bytes.
+const (
+	MaxStatement = 512 << 10
+	MaxArmor     = 16 << 10
+)
 
 // The values of Spec.OnFailure.
 const (

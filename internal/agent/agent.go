@@ -39,6 +39,7 @@ type Config struct {
 	Lacks     []string        // features that tasks cannot use here: see muster.Worker
 	Projects  []string        // accept tasks only from these projects; empty means all
 	Reports   *ReportStore
+	Signed    Signatures // decides about the signatures of jobs; nil if the owner requires none
 
 	// Supervisor is the parent of the tasks' processes, across restarts of the worker.
 	Supervisor Supervisor
@@ -68,6 +69,12 @@ type Supervisor interface {
 	LastContact() time.Duration
 	Freeze(id muster.AttemptID, on bool) error
 	Forget(ids ...muster.AttemptID)
+}
+
+// Signatures verifies the signatures of jobs.
+type Signatures interface {
+	// Verify returns the spec that was signed for a task, and a Forbidden error that says why the worker must not run it.
+	Verify(t *run.Task, sig *muster.Signature) (*muster.TaskSpec, error)
 }
 
 // Agent is one worker.

@@ -235,6 +235,16 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 		Attempt: as.Attempt, Job: group.UID, Project: group.Project, Group: group.Name, Element: as.Element, Spec: spec, Grant: as.Grant,
 		Checkpoint: as.Checkpoint, Gang: as.Gang, Inputs: as.Inputs, Secrets: as.Secrets, Assigned: now,
 	}
+	if a.cfg.Signed != nil {
+		signed, err := a.cfg.Signed.Verify(t, group.Signature)
+		if err != nil {
+			a.log.Warn("rejecting a task whose signature does not allow it", slog.String("attempt", as.Attempt.String()), slog.Any("why", err))
+			a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: err.Error(), Final: muster.CodeOf(err) == muster.Forbidden})
+			return
+		}
+		t.Spec, spec = signed, signed
+		t.Checkpoint = "" // the server could have replaced it
+	}
 	for i := range as.Secrets {
 		t.Redact = append(t.Redact, as.Secrets[i].Value)
 	}

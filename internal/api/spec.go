@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/signedjob"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -74,10 +75,46 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 		err.Fields = errs
 		return nil, err
 	}
+	if err := s.checkSignature(ctx, spec); err != nil {
+		return nil, err
+	}
 	if err := s.sealNotifications(spec); err != nil {
 		return nil, err
 	}
 	return spec, s.checkFiles(ctx, spec)
+}
+
+// checkSignature sets which key signed the stages, and rejects a signature that does not match the job: workers would, later. Which keys
+// are trusted is for the workers to say.
+func (s *server) checkSignature(ctx context.Context, spec *muster.Spec) error {
+	for i := range spec.Tasks {
+		spec.Tasks[i].SignedBy = ""
+	}
+	if spec.Signature == nil {
+		return nil
+	}
+	signed, err := signedjob.Open(spec.Signature, time.Now())
+	if err == nil {
+		asSigned := &muster.Spec{Project: signed.Project, Name: signed.Name, Tasks: signed.Tasks}
+		var wrong []muster.FieldError
+		wrong, err = s.Kinds.Admit(asSigned, func() ([]muster.Worker, error) { return s.Engine.Workers(ctx) })
+		if err == nil && len(wrong) > 0 {
+			err = errors.New(wrong[0].String())
+		}
+		if err == nil {
+			err = signedjob.Compare(asSigned, spec)
+		}
+	}
+	if err != nil {
+		field := muster.FieldError{Path: "signature", Message: err.Error(), Hint: "sign the job again with muster submit --sign, or remove signature"}
+		rejected := muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %s", field)
+		rejected.Fields = []muster.FieldError{field}
+		return rejected
+	}
+	for i := range spec.Tasks {
+		spec.Tasks[i].SignedBy = signed.Fingerprint
+	}
+	return nil
 }
 
 // minGraceHeartbeats is the minimum of disconnect.grace in heartbeat intervals. A lease starts at the last heartbeat that the server

@@ -92,6 +92,8 @@ var rules = map[string]rule{
 	"cidcheck":     {ring: adapter, internal: []string{"blob", "cid", "store"}, external: []string{"golang.org/x/sync"}},
 	"ipfs":         {ring: adapter, internal: []string{"backoff", "blob", "store"}, external: []string{"golang.org/x/sync"}},
 	"oidc":         {ring: adapter, internal: []string{"auth", "origin", "sealing"}, external: []string{"github.com/coreos/go-oidc/v3/oidc", "golang.org/x/oauth2"}},
+	"sshsig":       {ring: adapter, external: []string{"golang.org/x/crypto/ssh", "golang.org/x/crypto/ssh/agent"}},
+	"signedjob":    {ring: adapter, internal: []string{"agent/run", "dag", "sshsig"}, external: []string{"golang.org/x/crypto/ssh"}},
 	"sealing":      {ring: adapter, internal: []string{"atomicfile"}, external: []string{"golang.org/x/crypto/chacha20poly1305"}},
 
 	"agent/progress": {ring: contract},
@@ -143,7 +145,7 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "boltdb", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},

@@ -116,6 +116,9 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 	for _, name := range slices.Sorted(maps.Keys(v.Labels)) {
 		labels = append(labels, name+"="+v.Labels[name])
 	}
+	if v.Spec != nil && len(v.Spec.Tasks) > 0 {
+		f.Add("signed by", term.Sanitize(v.Spec.Tasks[0].SignedBy))
+	}
 	f.Add("labels", strings.Join(labels, " "))
 	if v.Spec != nil {
 		f.Add("params", formatParams(v.Spec.Params))

@@ -25,10 +25,11 @@ type rerunConfig struct {
 	name     string
 	priority *int
 	follow   bool
+	sign     signOptions
 }
 
 func (a *runner) rerunCommand() *cli.Command {
-	c := &rerunConfig{}
+	c := &rerunConfig{sign: newSignOptions()}
 	priority := app.Option{Name: "priority", Value: "int", Usage: "Priority of the new job, from 0 to 100 (default: that of the old one)"}
 	return a.NewCommand(app.Command{
 		Examples: []app.HelpRow{
@@ -37,11 +38,11 @@ func (a *runner) rerunCommand() *cli.Command {
 			{Name: "muster rerun 17 --set train.timeout=2h -f", Usage: "Change the stage train, and show the output"},
 		},
 		Name: "rerun", Usage: "Submit jobs again as new jobs", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategorySubmit,
-		Flags: c.Flags(
+		Flags: c.Flags(append(c.sign.flags(""),
 			app.Option{Name: "set", Value: "path=value", Usage: "Change a field of the spec, such as env.SEED=2; null removes it; may be repeated"}.RepeatedVar(&c.set),
 			app.Option{Name: "name", Usage: "Name of the new job (default: that of the old one)"}.StringVar(&c.name),
 			app.Var(priority, &c.priority, parsePriority, app.FormatOptional[int]),
-			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the new jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
+			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the new jobs and exit with the status of the first that fails"}.BoolVar(&c.follow))...),
 		Description: "The new job has the spec of the old one, with the uploaded files. A path is that of an error message: name, labels.NAME, tasks[0].env.NAME, or " +
 			"train.env.NAME in the stage train; in a job with a single stage, env.NAME is sufficient. A value is JSON or a text. " +
 			"To run only the tasks that failed, use muster retry.",
@@ -79,7 +80,7 @@ func (a *runner) rerun(ctx context.Context, c *rerunConfig, args []string) error
 	defer release()
 	var jobs []muster.Job
 	for i, s := range specs {
-		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: "."}})
+		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: "."}}, c.sign)
 		if err != nil {
 			return explainRerunError(ids[i], err)
 		}
@@ -123,6 +124,7 @@ func (c *rerunConfig) newSpec(ctx context.Context, server *client.Client, id mus
 	if err != nil {
 		return nil, err
 	}
+	s.Signature = nil // of the old job, for which alone it is valid
 	if c.name != "" {
 		s.Name = c.name
 	}

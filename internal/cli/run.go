@@ -43,12 +43,13 @@ type runConfig struct {
 	secrets    []string
 	pullSecret string
 	stdin      bool
+	sign       signOptions
 }
 
 func (c *runConfig) flags() []cli.Flag {
 	t := &c.task
 	const groupResources, groupScheduling, groupRetries, groupFiles, groupNetwork, groupPython, groupContainers = "Resources", "Scheduling", "Timeouts and retries", "Files", "Network", "Python", "Containers"
-	return c.Flags(
+	return c.Flags(append(c.sign.flags(""),
 		app.Option{Name: "detach", Short: "d", Usage: "Print the job id and exit without waiting"}.BoolVar(&c.detach),
 		app.Option{Name: "interactive", Short: "i", Usage: "Pass standard input to the task; it is read to its end first"}.BoolVar(&c.stdin),
 		app.Option{Name: "shell", Short: "c", Usage: "Run the command, a single argument, with sh -c"}.BoolVar(&c.shell),
@@ -116,7 +117,7 @@ func (c *runConfig) flags() []cli.Flag {
 		app.Option{Name: "read-only", Usage: "Mount the image's file system read-only", Group: groupContainers}.BoolVar(&c.container.ReadOnly),
 		app.Option{Name: "cap-add", Usage: "Keep a Linux capability, such as NET_RAW; may be repeated", Group: groupContainers}.RepeatedVar(&c.container.Capabilities),
 		app.Option{Name: "mount", Value: "source:target", Usage: "Bind mount a directory of the worker that its owner allows, with :ro for read-only; may be repeated", Group: groupContainers}.RepeatedVar(&c.mounts),
-	)
+	)...)
 }
 
 // parseArray rejects a single number, as a spec does, because it could be meant as a count.
@@ -155,7 +156,7 @@ func parseEntrypoint(s string) ([]string, error) {
 }
 
 func (a *runner) runCommand() *cli.Command {
-	c := &runConfig{priority: muster.DefaultPriority}
+	c := &runConfig{priority: muster.DefaultPriority, sign: newSignOptions()}
 	return a.NewCommand(app.Command{
 		Examples: []app.HelpRow{
 			{Name: "muster run -- python3 train.py --epochs 3", Usage: "Run a program of the workers"},
@@ -221,7 +222,7 @@ func (a *runner) runTask(ctx context.Context, c *runConfig, args []string) error
 		spec.Tasks[0].Stdin, err = a.uploadStdin(ctx, server, a.In)
 	}
 	if err == nil {
-		jobs, err = a.submitAll(ctx, server, []document{doc})
+		jobs, err = a.submitAll(ctx, server, []document{doc}, c.sign)
 	}
 	switch {
 	case err != nil:

@@ -27,10 +27,11 @@ type submitConfig struct {
 	remote.QueryOptions
 	params map[string]string
 	follow bool
+	sign   signOptions
 }
 
 func (a *runner) submitCommand() *cli.Command {
-	c := &submitConfig{}
+	c := &submitConfig{sign: newSignOptions()}
 	return a.NewCommand(app.Command{
 		Examples: []app.HelpRow{
 			{Name: "muster submit job.yaml", Usage: "Submit the jobs of a file"},
@@ -39,8 +40,8 @@ func (a *runner) submitCommand() *cli.Command {
 			{Name: "muster job 17 -o json | jq .spec | muster submit -", Usage: "Submit the spec of job 17 again, as muster rerun does"},
 		},
 		Name: "submit", Usage: "Submit job specs", Args: "FILE…", Category: app.CategorySubmit,
-		Flags: c.Flags(paramOption(&c.params),
-			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
+		Flags: c.Flags(append(c.sign.flags(""), paramOption(&c.params),
+			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow))...),
 		Description: "A file is YAML or JSON, with one or more documents; - means standard input. Local paths in a spec (script.file, files) " +
 			"are relative to its file and are uploaded with the job. If any file is invalid, nothing is submitted.",
 		Run: func(ctx context.Context, args []string) error { return a.submit(ctx, c, args) },
@@ -65,7 +66,7 @@ func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) err
 	}
 	sigs, release := follow.Signals()
 	defer release()
-	jobs, err := a.submitAll(ctx, server, docs)
+	jobs, err := a.submitAll(ctx, server, docs, c.sign)
 	if err != nil {
 		return err
 	}
@@ -112,9 +113,14 @@ func (a *runner) printJobFailure(job muster.Job, err error) error {
 	return &app.StatusError{Status: ended.Status}
 }
 
-// submitAll uploads the directories of all documents and then submits the documents. SIGINT ends it only
+// submitAll uploads the directories of all documents, signs the documents and then submits them. SIGINT ends it only
 // between two submissions, so that their outcome is known.
-func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []document) ([]muster.Job, error) {
+func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []document, sign signOptions) ([]muster.Job, error) {
+	signer, release, err := a.openSigner(ctx, sign, server, docs)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	ctx, forceCtx, stop := app.ShutdownContexts(ctx)
 	defer stop()
 	for _, doc := range docs {
@@ -157,6 +163,9 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 	for _, doc := range docs {
 		job, err := muster.Job{}, ctx.Err()
 		if err == nil {
+			err = signer.sign(doc.spec)
+		}
+		if err == nil {
 			err = a.WaitForResponse(ctx, func() error {
 				job, err = server.Submit(forceCtx, doc.spec, client.SubmitOptions{})
 				return err
@@ -166,7 +175,7 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 			if len(ids) > 0 {
 				a.Messagef("submitted before the error: %s", app.JoinComma(ids))
 			}
-			return nil, a.locateErrors(ctx, doc, err)
+			return nil, a.locateErrors(ctx, doc, rejected, err)
 		}
 		jobs, ids = append(jobs, job), append(ids, job.ID)
 	}
@@ -217,19 +226,22 @@ type document struct {
 	index  int // of the document in the file, from 0
 }
 
-// locateErrors prints field errors of the server with their positions in the file. It returns other errors unchanged.
-func (a *runner) locateErrors(ctx context.Context, d document, err error) error {
+// rejected begins the error for field errors of the server.
+const rejected = "the server rejected"
+
+// locateErrors prints field errors with their positions in the file. It returns others unchanged. problem begins the sentence about the job.
+func (a *runner) locateErrors(ctx context.Context, d document, problem string, err error) error {
 	e, ok := errors.AsType[*muster.Error](err)
 	if !ok || e.Code != muster.InvalidSpec || len(e.Fields) == 0 {
 		return err
 	}
 	if d.source == nil {
-		rejected := &muster.Error{Code: e.Code, Message: "the server rejected the job", Fields: slices.Clone(e.Fields)}
-		for i := range rejected.Fields {
-			f := &rejected.Fields[i]
+		short := &muster.Error{Code: e.Code, Message: problem + " the job", Fields: slices.Clone(e.Fields)}
+		for i := range short.Fields {
+			f := &short.Fields[i]
 			f.Path, f.Line, f.Column = strings.TrimPrefix(f.Path, "tasks[0]."), 0, 0
 		}
-		return rejected
+		return short
 	}
 	n := -1
 	_, located := spec.ParseParams(ctx, d.source, d.name, d.params, func(*muster.Spec) []muster.FieldError {
@@ -242,7 +254,7 @@ func (a *runner) locateErrors(ctx context.Context, d document, err error) error 
 		return err
 	}
 	a.Messagef("%s", strings.TrimRight(spec.Format(located, string(d.source)), "\n"))
-	return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("the server rejected %s: fix it and submit it again", d.name)}
+	return &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("%s %s: fix it and submit it again", problem, d.name)}
 }
 
 // loadSpecs reads the documents of all files and inlines script files. It prints the errors of all files,
@@ -474,7 +486,7 @@ func (a *runner) planDocument(ctx context.Context, server *client.Client, doc do
 	}
 	stages, err := server.Plan(ctx, spec)
 	if err != nil {
-		return jobPlan{}, a.locateErrors(ctx, doc, err)
+		return jobPlan{}, a.locateErrors(ctx, doc, rejected, err)
 	}
 	plan := jobPlan{Name: spec.Name}
 	for i, x := range stages[:min(len(stages), len(spec.Tasks))] {

@@ -34,6 +34,16 @@ func ReferencedStages(s *muster.Spec) map[int]bool {
 	return referenced
 }
 
+// FirstStageRef returns the field and the body of a reference to a stage in a stage of a normalized spec, or "".
+func FirstStageRef(s *muster.Spec, stage int) (path, body string) {
+	forEachRef(&s.Tasks[stage], stageRefs(s), func(p, b string) {
+		if body == "" {
+			path, body = p, b
+		}
+	})
+	return path, body
+}
+
 // forEachRef calls f for every reference in t for which isRef is true.
 func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body string)) {
 	// The substitute never fails; input that is not JSON has no references.

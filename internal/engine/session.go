@@ -238,7 +238,7 @@ func (s *session) events(f *link.ToServer, saved []link.Saved) []sched.Event {
 		events = append(events, sched.Accepted{Worker: s.worker, Attempt: a})
 	}
 	for _, r := range f.Rejected {
-		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained})
+		events = append(events, sched.Rejected{Worker: s.worker, Attempt: r.Attempt, Message: r.Message, Constrained: r.Constrained, Final: r.Final})
 	}
 	for _, a := range f.Started {
 		events = append(events, sched.Started{Worker: s.worker, Attempt: a.Attempt, At: a.At})
@@ -350,7 +350,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.Secr
 	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
-		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec, Project: w.Project})
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec, Project: w.Project, Signature: w.Signature})
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {

@@ -155,7 +155,9 @@ func checkGroupSpec(s *GroupSpec) error {
 	if s.UID == "" || len(s.UID) > maxUID {
 		return inField("uid", fieldErrorf("is missing or longer than %d bytes", maxUID))
 	}
-	return nil
+	return checkOptional("signature", s.Signature, func(sig *muster.Signature) error {
+		return cmp.Or(checkLength("statement", sig.Statement, muster.MaxStatement), checkLength("signature", sig.Armor, muster.MaxArmor))
+	})
 }
 
 func checkRef(ref int) error {

@@ -126,7 +126,7 @@ func checkFeatures(field string, list []string) error {
 }
 
 func checkAllow(allow *muster.Allow) error {
-	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env, "secrets": allow.Secrets} {
+	for field, list := range map[string][]string{"images": allow.Images, "users": allow.Users, "mounts": allow.Mounts, "env": allow.Env, "secrets": allow.Secrets, "signed_by": allow.SignedBy} {
 		for _, s := range list {
 			if err := checkLength(field, s, maxReason); err != nil {
 				return err

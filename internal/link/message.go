@@ -6,7 +6,7 @@ import (
 
 // Version is the protocol version of this build. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 8
+const Version = 9
 
 // MaxOwnKinds is the most bytes of a worker's own definitions of kinds.
 const MaxOwnKinds = 1 << 20
@@ -119,6 +119,8 @@ type GroupSpec struct {
 	Spec muster.TaskSpec `json:"spec"`
 
 	Project string `json:"project,omitempty"` // of the job; "" is one project, too
+
+	Signature *muster.Signature `json:"signature,omitempty"` // of the job
 }
 
 // Assign offers an attempt. The worker answers Accepted or Rejected; Started and
@@ -157,6 +159,7 @@ type Rejected struct {
 	Attempt     muster.AttemptID `json:"attempt"`
 	Message     string           `json:"message"`
 	Constrained bool             `json:"constrained,omitempty"` // the worker takes no tasks for now; once it is Ready, the same task may be assigned again
+	Final       bool             `json:"final,omitempty"`       // the worker will not run this task later either
 }
 
 // Started reports that an attempt's process runs, or that its work has begun.

@@ -155,7 +155,7 @@ func (f *ToServer) splitOverflow() *ToServer {
 func (f *ToWorker) splitOverflow() *ToWorker {
 	var rest ToWorker
 	budget := frameBudget
-	f.Specs, rest.Specs = takeFitting(f.Specs, &budget, func(s *GroupSpec) int { return messageOverhead + maxUID + textSize(s.Name) + jsonSize(&s.Spec) })
+	f.Specs, rest.Specs = takeFitting(f.Specs, &budget, groupSpecSize)
 	f.Assign, rest.Assign = takeFitting(f.Assign, &budget, assignSize)
 	f.Cancel, rest.Cancel = takeFitting(f.Cancel, &budget, func(*Cancel) int { return messageOverhead })
 	f.FinishedAck, rest.FinishedAck = takeFitting(f.FinishedAck, &budget, attemptSize)
@@ -243,6 +243,14 @@ func assignSize(a *Assign) int {
 func textSize(s string) int { return 6*len(s) + 4 }
 
 // jsonSize returns the exact size of a spec, or 0 if it cannot be encoded: then the encoder reports the error.
+func groupSpecSize(s *GroupSpec) int {
+	size := messageOverhead + maxUID + textSize(s.Name) + jsonSize(&s.Spec)
+	if s.Signature != nil {
+		size += textSize(s.Signature.Statement) + textSize(s.Signature.Armor)
+	}
+	return size
+}
+
 func jsonSize(spec *muster.TaskSpec) int {
 	b, err := json.Marshal(spec)
 	if err != nil {

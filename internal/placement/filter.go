@@ -119,7 +119,10 @@ const maxRefused = 256
 // ownerRefuses reports whether the worker's owner does not allow the spec. The result is cached,
 // because it is needed whenever the worker's load changes.
 func (b *WorkerUsage) ownerRefuses(spec *muster.TaskSpec) bool {
-	if b.Worker.Allow == nil {
+	switch {
+	case spec == plain:
+		return b.Worker.Allow != nil && b.Worker.Allow.SignedBy != nil
+	case b.Worker.Allow == nil:
 		return policy.Check(nil, spec) != ""
 	}
 	refuses, known := b.ownerRefusals[spec]

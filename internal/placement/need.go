@@ -22,7 +22,7 @@ type Need struct {
 	amounts     amounts
 	features    features         // that the task uses and some worker lacks
 	project     string           // of the task; "" if no worker names it
-	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse, or nil
+	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse; plain if there is none
 	key         string
 }
 
@@ -67,13 +67,24 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	return n
 }
 
+// plain is the ownerPolicy of tasks that only a worker which requires a signature refuses. It must not be changed.
+var plain = new(muster.TaskSpec)
+
 // addOwnerPolicy copies what package policy checks, and appends it to the key. Most tasks have nothing of it.
 func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
-	if !n.Engine && len(t.Env) == 0 {
+	if !n.Engine && len(t.Env) == 0 && len(t.Secrets) == 0 && t.SignedBy == "" {
+		n.ownerPolicy = plain
 		return b
 	}
-	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env))}
+	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env)), SignedBy: t.SignedBy}
+	b = strconv.AppendQuote(append(b, " signed by "...), t.SignedBy)
+	for i := range t.Secrets {
+		s := &t.Secrets[i]
+		n.ownerPolicy.Secrets = append(n.ownerPolicy.Secrets, *s)
+		b = strconv.AppendQuote(append(b, " secret "...), s.Name)
+		b = strconv.AppendQuote(append(b, ' '), s.Variable())
+	}
 	b = append(b, " env"...)
 	for _, name := range slices.Sorted(maps.Keys(t.Env)) {
 		n.ownerPolicy.Env[name] = "" // only names matter; values may be secret

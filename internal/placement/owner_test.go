@@ -19,6 +19,8 @@ func drawRefusable(t *rapid.T) *muster.TaskSpec {
 	if rapid.Bool().Draw(t, "env") {
 		s.Env = rapid.MapOfN(rapid.SampledFrom([]string{"A", "B", "AB"}), rapid.StringN(0, 3, -1), 0, 2).Draw(t, "variables")
 	}
+	s.Secrets = rapid.SampledFrom([][]muster.Secret{nil, {{Name: "KEY"}}, {{Name: "KEY", Env: "B"}}, {{Name: "KEY", File: "key"}, {Name: "A"}}}).Draw(t, "secrets")
+	s.SignedBy = rapid.SampledFrom([]string{"", "SHA256:a", "SHA256:b"}).Draw(t, "signed by")
 	s.Isolation = rapid.SampledFrom([]string{"", "process", "auto", "container"}).Draw(t, "isolation")
 	if s.Kind == muster.KindContainer {
 		s.Isolation = muster.IsolationContainer
@@ -46,6 +48,7 @@ func drawAllow(t *rapid.T) *muster.Allow {
 		return muster.Allow{
 			Images: list("images", "ghcr.io/acme/*", "python"), Users: list("users", "1000", ""), Mounts: list("mounts", "/data:ro", "/etc"),
 			Env: list("env", "A*", "B"), HostNetwork: rapid.Bool().Draw(t, "host network"),
+			Secrets: list("secrets", "K*", "A"), SignedBy: list("signers", "SHA256:a", "SHA256:b"),
 		}
 	}), true).Draw(t, "allow")
 }

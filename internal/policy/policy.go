@@ -17,6 +17,12 @@ import (
 // Check returns in one sentence what a does not allow of a spec, or "". For a task that may run as a
 // container or as a process it checks what applies to both. A nil Allow is the default policy.
 func Check(a *muster.Allow, t *muster.TaskSpec) string {
+	if a != nil && a.SignedBy != nil && !slices.Contains(a.SignedBy, t.SignedBy) {
+		if t.SignedBy != "" {
+			return "its owner does not allow jobs that are signed by " + t.SignedBy
+		}
+		return "its owner does not allow jobs without a signature by a trusted key: submit the job with --sign"
+	}
 	if a != nil && a.Env != nil {
 		names := slices.Sorted(maps.Keys(t.Env))
 		for i := range t.Secrets {
@@ -198,7 +204,7 @@ func Rules(a *muster.Allow) []Rule {
 	for _, l := range []struct {
 		of      string
 		entries []string
-	}{{"images", a.Images}, {"users", a.Users}, {"variables", a.Env}, {"secrets", a.Secrets}, {"mounts", a.Mounts}} {
+	}{{"images", a.Images}, {"users", a.Users}, {"variables", a.Env}, {"secrets", a.Secrets}, {"mounts", a.Mounts}, {"signed by", a.SignedBy}} {
 		if l.entries == nil {
 			continue
 		}

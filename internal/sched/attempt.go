@@ -57,7 +57,11 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	}
 	message := truncateMessage(ev.Message)
 	if !ev.Constrained {
-		t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
+		until := now.Add(minAvoid)
+		if ev.Final {
+			until = now.Add(finalAvoid)
+		}
+		t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: until, Message: message})
 	}
 	s.end(now, t, retry.End{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
 	return nil

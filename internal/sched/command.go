@@ -80,6 +80,8 @@ type Assign struct {
 	Spec    *muster.TaskSpec   // the group's; ${index} and ${matrix…} are not bound yet
 	Inputs  []muster.InputFile // artifacts for the task's folder
 
+	Signature *muster.Signature // of the job, or nil
+
 	Checkpoint string             // tree that an earlier attempt saved, or ""
 	Gang       *muster.Membership // of a member of a gang
 

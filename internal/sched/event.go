@@ -133,6 +133,7 @@ type Rejected struct {
 	Attempt     muster.AttemptID
 	Message     string
 	Constrained bool
+	Final       bool // the worker would reject this task again
 }
 
 // Started implies Accepted.

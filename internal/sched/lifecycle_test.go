@@ -278,6 +278,21 @@ func TestRejectedTaskIsPlacedOnAnotherWorker(t *testing.T) {
 	}
 }
 
+// TestFinalRejectionIsNotRepeated rejects a task for good: the worker does not get it again soon, and another one at once.
+func TestFinalRejectionIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	d := newEnv(t)
+	d.join("w1")
+	job := d.submit(stage("a"))
+	d.wantSent("assign w1 1.0#1")
+	d.do(sched.Rejected{Worker: "w1", Attempt: d.attempt(job, 0), Message: "not signed", Final: true})
+	d.advance(11 * second) // another rejection would end after 10 s
+	d.wantSent()
+	d.wantTask(job, 0, muster.Queued, muster.Rejected)
+	d.join("w2")
+	d.wantSent("assign w2 1.0#2")
+}
+
 // TestFailureOfAWorkerIsRetriedOnAnother has a worker that loses its container engine: other workers are tried first, although this one would
 // be the best, and this one is used if there is no other.
 func TestFailureOfAWorkerIsRetriedOnAnother(t *testing.T) {

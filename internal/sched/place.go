@@ -128,7 +128,7 @@ func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, m
 	s.setState(now, t, muster.Assigned)
 	s.send(w, Assign{
 		Worker: w.row.ID, Attempt: t.attempt(), UID: g.job.row.UID, Project: g.job.row.Project, Group: g.row.Index, Element: t.element(), Grant: grant, Spec: g.spec(), Inputs: g.inputs,
-		Checkpoint: t.row.Checkpoint, Gang: membership, QueuedAt: t.row.QueuedAt, At: now,
+		Signature: g.job.row.Spec.Signature, Checkpoint: t.row.Checkpoint, Gang: membership, QueuedAt: t.row.QueuedAt, At: now,
 	})
 }
 

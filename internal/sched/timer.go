@@ -12,6 +12,7 @@ const (
 	goneAfter       = muster.Duration(time.Hour)        // an unreachable worker without tasks counts as gone
 	minAvoid        = muster.Duration(10 * time.Second) // a task avoids a worker that rejected or failed it
 	maxAvoid        = muster.Duration(10 * time.Minute) // at most, while other workers could run the task
+	finalAvoid      = muster.Duration(time.Hour)        // a task avoids a worker that would reject it again; its owner may restart it with another policy
 	maxRejections   = 10                                // in a row; more count as a crash
 	minCrashWorkers = 3                                 // workers on which a task must fail before it fails for good, if there are as many
 )

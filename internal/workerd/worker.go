@@ -39,6 +39,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/obs"
 	"github.com/muster-dev/muster/internal/origin"
+	"github.com/muster-dev/muster/internal/sshsig"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -78,7 +79,8 @@ type Config struct {
 	RuntimeDisk    muster.Size        // maximum disk space of runtimes; 0 means runtimes.DefaultBudget
 	AI             AI                 // settings of the AI kinds
 	Kinds          []string           // allowed kinds; nil means all
-	Allow          muster.Allow       // what tasks may use, whatever the server says
+	Allow          muster.Allow       // what tasks may use, whatever the server says; SignedBy follows from TrustKeys
+	TrustKeys      string             // a file with public keys: run only jobs that one of them signed; "" for all jobs
 	OnStarted      func()             // called when the data directory is in use, before the worker joins the server; may be nil
 	Version        string
 	Metrics        *obs.Registry      // of the worker's metrics; may be nil
@@ -86,6 +88,8 @@ type Config struct {
 	Attempts       *obs.AttemptTraces // records which attempts are executed, for the log; may be nil
 	HTTP           *http.Client       // for the server; nil means a default client
 	Shim           []string           // the command of the shim, which outlives this process; nil: tasks end with this process
+
+	trusted []sshsig.TrustedKey // of TrustKeys; nil if it is ""
 }
 
 // slowProbe is after which time the log says that the machine is probed.
@@ -153,6 +157,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	}
 	if !cfg.accepts(muster.KindContainer) {
 		cfg.Allow.Images = []string{} // a task with isolation: auto gets no container either
+	}
+	if err := cfg.readTrustedKeys(); err != nil {
+		return nil, err
 	}
 	cfg.AI.Kinds = cfg.kindsDir()
 	if err := cfg.checkKinds(); err != nil {
@@ -349,10 +356,14 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	onExec := commands.Open
+	if w.cfg.trusted != nil {
+		onExec = nil // no key signs a command
+	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
 		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
-		Dialer: dialer, Lacks: lacks(), OnExec: commands.Open,
+		Dialer: dialer, Lacks: w.lacks(), OnExec: onExec, Signed: w.signatures(reports, facts.Hostname, string(id.Worker)),
 		Load: func(ctx context.Context) *muster.Load {
 			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())
 		},
@@ -418,9 +429,9 @@ func (w *Worker) run(ctx context.Context, a *agent.Agent, background ...func(con
 	}
 }
 
-// lacks lists the features that a worker on this system does not have.
-func lacks() []string {
-	if runtime.GOOS == "linux" {
+// lacks lists the features that the worker does not have: on this system, or because it runs nothing that is not signed.
+func (w *Worker) lacks() []string {
+	if runtime.GOOS == "linux" && w.cfg.trusted == nil {
 		return nil
 	}
 	return []string{muster.FeatureExec}

@@ -48,6 +48,89 @@ var list = []mutant{
 		guard: `from.creds, from.secret, from.id = creds, s.Name, p.credentialsID(creds)`, without: `from.creds, from.secret = creds, s.Name`,
 	},
 	{
+		tests: []string{"TestWorkersRunWhatTheirOwnerSigned"}, file: "internal/signedjob/verifier.go",
+		guard: `if sig == nil {`, without: `if sig == nil {
+return t.Spec, nil
+}
+if false {`,
+	},
+	{
+		tests: []string{"TestSignaturesOfOtherKeysAreRejected"}, file: "internal/signedjob/verifier.go",
+		guard: `return bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`, without: `return true || bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`,
+	},
+	{
+		tests: []string{"TestSignaturesForOtherPurposesAreRejected"}, file: "internal/signedjob/statement.go",
+		guard: `parsed.Verify(Namespace,`, without: `parsed.Verify(parsed.Namespace,`,
+	},
+	{
+		tests: []string{"TestAlteredStatementsAreRejected"}, file: "internal/sshsig/sshsig.go",
+		guard: `if s.Key.Verify(signedData(namespace, s.hash, message), s.sig) != nil {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestExpiredSignaturesAreRejected"}, file: "internal/signedjob/statement.go",
+		guard: `case at >= s.ExpiresAt:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestSignaturesOfTheFutureAreRejected"}, file: "internal/signedjob/statement.go",
+		guard: `case at.Add(muster.Duration(ClockSkew)) < s.SignedAt:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestSignedJobsAreNotReplayed"}, file: "internal/signedjob/verifier.go",
+		guard: `if owner != t.Job {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestServerCannotChangeSignedTasks"}, file: "internal/signedjob/verifier.go",
+		guard: `if field != "" {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestServerCannotMoveSignedTasks"}, file: "internal/signedjob/verifier.go",
+		guard: `case t.Project != job.Project:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestServerCannotUseOtherWorkers"}, file: "internal/signedjob/verifier.go",
+		guard: `if named := spec.Where.Workers; len(named) > 0 &&`, without: `if named := spec.Where.Workers; false &&`,
+	},
+	{
+		tests: []string{"TestServerCannotInventElements"}, file: "internal/signedjob/verifier.go",
+		guard: `|| t.Element != s.spec.Element(element) {`, without: `{`,
+	},
+	{
+		tests: []string{"TestServerCannotAddInputs"}, file: "internal/signedjob/verifier.go",
+		guard: `case len(t.Inputs) > 0:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestServerCannotMakeGangs"}, file: "internal/signedjob/verifier.go",
+		guard: `case t.Gang != nil:`, without: `case false:`,
+	},
+	{
+		tests: []string{"TestServerCannotReplaceCheckpoints"}, file: "internal/agent/session.go",
+		guard: `t.Checkpoint = "" // the server`, without: `_ = t // the server`,
+	},
+	{
+		tests: []string{"TestServerCannotExecuteCommands"}, file: "internal/workerd/worker.go",
+		guard: `onExec = nil //`, without: `_ = onExec //`,
+	},
+	{
+		tests: []string{"TestUnsignedJobsAreNotPlacedOnStrictWorkers"}, file: "internal/placement/filter.go",
+		guard: `return b.Worker.Allow != nil && b.Worker.Allow.SignedBy != nil`, without: `return false`,
+	},
+	{
+		tests: []string{"TestUnsignedJobsAreNotPlacedOnStrictWorkers"}, file: "internal/policy/policy.go",
+		guard: `if a != nil && a.SignedBy != nil && !slices.Contains(a.SignedBy, t.SignedBy) {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestUnsignedJobsAreNotPlacedOnStrictWorkers"}, file: "internal/api/spec.go",
+		guard: `spec.Tasks[i].SignedBy = ""`, without: `_ = i`,
+	},
+	{
+		tests: []string{"TestServerRefusesSignaturesOfOtherJobs"}, file: "internal/api/spec.go",
+		guard: `err = signedjob.Compare(asSigned, spec)`, without: `_ = signedjob.Compare`,
+	},
+	{
+		tests: []string{"TestStatementsDoNotShowVariables"}, file: "internal/api/redact/redact.go",
+		guard: `redacted.Signature = nil //`, without: `_ = redacted //`,
+	},
+	{
 		tests: []string{"TestJoinTokensWorkAsOftenAsTheySay"}, file: "internal/store/sqlite/keys.go",
 		guard: `if by.Uses != nil {`, without: `if false {`,
 	},

@@ -24,6 +24,7 @@ func ForLink(spec *muster.Spec) *muster.Spec {
 // hideEnv returns a copy of a spec with hidden values of environment variables.
 func hideEnv(spec *muster.Spec) *muster.Spec {
 	redacted := *spec
+	redacted.Signature = nil // its statement has the values, too
 	redacted.Tasks = slices.Clone(spec.Tasks)
 	for i := range redacted.Tasks {
 		redacted.Tasks[i].Env = Env(redacted.Tasks[i].Env)

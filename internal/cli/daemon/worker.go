@@ -79,7 +79,7 @@ func (c *workerOptions) runtimes(group string) []cli.Flag {
 func (c *workerOptions) config(data string) (cfg workerd.Config, err error) {
 	cfg = c.worker
 	cfg.Data, cfg.ShutdownGrace = data, c.shutdownGrace.Std()
-	cfg.HostPolicy, cfg.Allow, cfg.Kinds = c.hostPolicy.Options, c.policy.Allow, c.policy.kinds
+	cfg.HostPolicy, cfg.Allow, cfg.Kinds, cfg.TrustKeys = c.hostPolicy.Options, c.policy.Allow, c.policy.kinds, c.policy.trustKeys
 	if cfg.Isolation, err = c.isolation.config(); err != nil {
 		return cfg, err
 	}

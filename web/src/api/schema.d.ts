@@ -1213,6 +1213,7 @@ export interface components {
             images?: string[] | null;
             mounts?: string[] | null;
             secrets?: string[] | null;
+            signed_by?: string[] | null;
             users?: string[] | null;
         };
         Amounts: {
@@ -1671,6 +1672,7 @@ export interface components {
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
             secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
+            signed_by?: string;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -2751,6 +2753,10 @@ export interface components {
              */
             provider?: string;
         };
+        Signature: {
+            signature: string;
+            statement: string;
+        };
         Spec: {
             labels?: {
                 [key: string]: string;
@@ -2766,6 +2772,7 @@ export interface components {
             /** Format: int64 */
             priority?: number;
             project?: string;
+            signature?: components["schemas"]["Signature"];
             tasks: components["schemas"]["TaskSpec"][] | null;
         };
         StageStates: {
@@ -2990,6 +2997,7 @@ export interface components {
             /** @description a string is the script's text */
             script?: string | components["schemas"]["Script"];
             secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
+            signed_by?: string;
             stdin?: string;
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d

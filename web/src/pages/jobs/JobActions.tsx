@@ -34,7 +34,7 @@ export function JobActions({ job }: { job: Job }) {
   };
   const again = async () => {
     if (!job.spec) throw new Error("The server did not send the job's spec. Load the page again.");
-    const made = await data(client.POST("/api/v1/jobs", { body: job.spec as never, params: { header: { "Idempotency-Key": key } } }));
+    const made = await data(client.POST("/api/v1/jobs", { body: { ...job.spec, signature: undefined } as never, params: { header: { "Idempotency-Key": key } } }));
     if (!made) throw new Error("The server did not say which job it made. Look at the list of jobs.");
     toast.ok(`Job ${made.id} is submitted`);
     await navigate({ to: "/jobs/$job", params: { job: String(made.id) } });

@@ -39,7 +39,7 @@ const draftOf = ({ from, example }: SubmitSearch) => (from ? `from ${from}` : ex
 async function earlier(from: string): Promise<unknown> {
   const number = from.split(".")[0] ?? from;
   const job = await data(client.GET("/api/v1/jobs/{job}", { params: { path: { job: number } } }));
-  if (!from.includes(".")) return job.spec;
+  if (!from.includes(".")) return job.spec && { ...job.spec, signature: undefined }; // it is valid for that job only
   const { spec } = await data(client.GET("/api/v1/tasks/{task}/spec", { params: { path: { task: from } } }));
   const kept = { name: job.name, project: job.project, priority: job.priority, ...(job.labels && { labels: job.labels }) };
   return { ...kept, tasks: [alone(spec)] };
@@ -47,7 +47,7 @@ async function earlier(from: string): Promise<unknown> {
 
 /** One element of a stage as a task of its own: without what makes the others, and what other stages gave. */
 function alone(spec: object): object {
-  return Object.fromEntries(Object.entries(spec).filter(([name]) => !["array", "matrix", "needs", "inputs"].includes(name)));
+  return Object.fromEntries(Object.entries(spec).filter(([name]) => !["array", "matrix", "needs", "inputs", "signed_by"].includes(name)));
 }
 
 export default function SubmitPage() {
