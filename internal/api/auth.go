@@ -25,9 +25,9 @@ func principalOf(ctx context.Context) auth.Principal { return caller.FromContext
 
 // WorkerOfRequest returns the worker whose key a request to Config.LinkSocket or LinkPoll
 // has. Errors are Unauthenticated or Forbidden.
-func WorkerOfRequest(r *http.Request) (muster.WorkerID, error) {
+func WorkerOfRequest(r *http.Request) (link.Peer, error) {
 	p := principalOf(r.Context())
-	return p.Worker, auth.Can(p, auth.ConnectWorker, auth.Object{})
+	return link.Peer{Worker: p.Worker}, auth.Can(p, auth.ConnectWorker, auth.Object{})
 }
 
 // EnrolmentOf returns what the worker of a session is bound to, from the context of the request that opened it.

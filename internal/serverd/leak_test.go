@@ -54,8 +54,8 @@ func TestSessionsDoNotLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialers := []link.Dialer{
-		&wslink.Dialer{Server: s.URL(), Key: id.Key, HTTP: httpServer},
-		&polllink.Dialer{Server: s.URL(), Key: id.Key, HTTP: httpServer},
+		&wslink.Dialer{Server: s.URL(), Credentials: link.StaticToken(id.Key), HTTP: httpServer},
+		&polllink.Dialer{Server: s.URL(), Credentials: link.StaticToken(id.Key), HTTP: httpServer},
 	}
 	connect := func(round int) link.WorkerConn {
 		conn, err := dialers[round%2].Dial(t.Context())

@@ -251,22 +251,22 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.sweeper = sweeper.New(sweeper.Config{
 		Store: s.store, Engine: s.engine, Logs: s.logs, Blobs: blobs, Options: s.cfg.Retention, Server: s.cfg.KeepServer, Log: s.log, Observe: s.observeDeleted,
 	})
-	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
+	accept := func(ctx context.Context, conn link.ServerConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
 		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
-		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), s.store}, worker, s.log); err != nil {
-			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
+		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), s.store}, peer.Worker, s.log); err != nil {
+			s.log.Info("worker session ended", slog.String("worker", string(peer.Worker)), slog.Any("why", err))
 		}
 	}
 	s.socket = wslink.NewServer(api.WorkerOfRequest, accept)
 	s.poll = polllink.NewServer(api.WorkerOfRequest, accept)
 	s.exec = execrelay.New(s.engine, s.log)
-	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, worker muster.WorkerID) {
+	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
-		s.exec.Accept(ctx, r, conn, worker)
+		s.exec.Accept(ctx, r, conn, peer)
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)

@@ -325,8 +325,8 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
 	dialer := &link.Fallback{
-		First:  &wslink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
-		Second: &polllink.Dialer{Server: w.cfg.Server, Key: id.Key, HTTP: w.http},
+		First:  &wslink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(id.Key), HTTP: w.http},
+		Second: &polllink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(id.Key), HTTP: w.http},
 	}
 	commands := taskexec.New(taskexec.Config{Dial: dialer.DialExec, Log: w.log})
 	env := &process.Deps{Deps: run.Deps{Worker: facts.Hostname, Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator, Access: commands, Execer: tasks}

@@ -176,7 +176,7 @@ func TestWorkersKeepTheAddressesOfTheirToken(t *testing.T) {
 		t.Errorf("the worker was answered %+v", f)
 	}
 	e.http = here
-	d := &wslink.Dialer{Server: e.url(""), Key: worker.Key, HTTP: e.http}
+	d := &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(worker.Key), HTTP: e.http}
 	if conn, err := d.Dial(t.Context()); muster.CodeOf(err) != muster.Forbidden {
 		_ = conn.Close()
 		t.Errorf("a session from another address: %v", err)

@@ -129,7 +129,7 @@ func (e *env) join(name string) link.Joined {
 // dial opens a worker's session without a hello.
 func (e *env) dial(worker link.Joined) link.WorkerConn {
 	e.t.Helper()
-	d := &wslink.Dialer{Server: e.url(""), Key: worker.Key, HTTP: e.http}
+	d := &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(worker.Key), HTTP: e.http}
 	conn, err := d.Dial(e.t.Context())
 	if err != nil {
 		e.t.Fatal(err)

@@ -31,8 +31,8 @@ type hostileServer struct {
 func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 	t.Helper()
 	s := &hostileServer{t: t, conns: make(chan link.ServerConn, 1)}
-	identify := func(*http.Request) (muster.WorkerID, error) { return "w-victim", nil }
-	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-victim"}, nil }
+	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		s.conns <- conn
 		<-ctx.Done()
 	})

@@ -136,10 +136,10 @@ func TestSessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	e := newEnv(t)
 	for name, dial := range map[string]func(*env, link.Joined) link.Dialer{
 		"websocket": func(e *env, w link.Joined) link.Dialer {
-			return &wslink.Dialer{Server: e.url(""), Key: w.Key, HTTP: e.http}
+			return &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(w.Key), HTTP: e.http}
 		},
 		"poll": func(e *env, w link.Joined) link.Dialer {
-			return &polllink.Dialer{Server: e.url(""), Key: w.Key, HTTP: e.http}
+			return &polllink.Dialer{Server: e.url(""), Credentials: link.StaticToken(w.Key), HTTP: e.http}
 		},
 	} {
 		for _, phase := range []string{"before hello", "after welcome"} {

@@ -126,7 +126,7 @@ func (s *Server) Start(tb testing.TB) {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		_, _ = io.WriteString(w, "connected as "+string(worker))
+		_, _ = io.WriteString(w, "connected as "+string(worker.Worker))
 	})
 	webhooks, err := webhook.New(tb.Context(), webhook.Config{KeyFile: filepath.Join(s.dir, "webhook.key"), Store: s.Store, Events: events, Version: "v0.0.0-test", Log: log, Explain: func(ctx context.Context, id muster.TaskID) (string, error) {
 		x, err := s.Engine.Explain(ctx, id)

@@ -469,7 +469,7 @@ func (w *Worker) runSession(ctx context.Context) error {
 	defer leave()
 	ended := make(chan struct{})
 	w.mu.Lock()
-	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Key: id.Key, HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
+	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Credentials: link.StaticToken(id.Key), HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
 	w.apiKey, w.dialer = id.Key, &switchDialer{inner: dial, opened: make(chan struct{})}
 	w.dialer.setOpen(!w.silent || w.runsTask())
 	if w.silent && w.runsTask() { // BusyTimeout starts now

@@ -51,8 +51,8 @@ func Proxy(tb testing.TB, server string) string {
 func Refuse(tb testing.TB) string {
 	tb.Helper()
 	mux := http.NewServeMux()
-	identify := func(*http.Request) (muster.WorkerID, error) { return "w-hostile", nil }
-	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-hostile"}, nil }
+	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		defer conn.Close()
 		if _, err := conn.Recv(ctx); err == nil {
 			_ = conn.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Forbidden, Message: "refused" + Payload}}) // the worker may be gone

@@ -38,7 +38,7 @@ func (w *worker) run(ctx context.Context) error {
 	}
 	w.gpus = w.cfg.devices(joined.Worker)
 	w.held = map[muster.AttemptID]*time.Timer{}
-	conn, err := (&wslink.Dialer{Server: w.cfg.Server, Key: joined.Key}).Dial(ctx)
+	conn, err := (&wslink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(joined.Key)}).Dial(ctx)
 	if err != nil {
 		return err
 	}
