@@ -168,8 +168,10 @@ func (c *workerConn) authorized(ctx context.Context, op string, body []byte, lin
 			return 0, cred, err
 		}
 		n, err := c.postWith(ctx, cred.Token, op, body, lines)
-		if muster.CodeOf(err) == muster.Unauthenticated && c.credentials.Refused(cred.Token) {
-			continue
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			if err = c.credentials.Refused(cred.Token, err); err == nil {
+				continue
+			}
 		}
 		return n, cred, err
 	}

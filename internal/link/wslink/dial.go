@@ -48,8 +48,10 @@ func (d *Dialer) dial(ctx context.Context, path string) (link.FrameConn, link.Cr
 			return nil, cred, link.DialError(d.Server, err)
 		}
 		conn, err := d.upgrade(ctx, path, cred.Token)
-		if muster.CodeOf(err) == muster.Unauthenticated && d.Credentials.Refused(cred.Token) {
-			continue
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			if err = d.Credentials.Refused(cred.Token, err); err == nil {
+				continue
+			}
 		}
 		return conn, cred, err
 	}
