@@ -373,7 +373,11 @@ func (w *Worker) removedByAdmin(ctx context.Context) bool {
 	if err != nil || !ok {
 		return false
 	}
-	c, err := w.fleet.cfg.Server.Client(id.Key)
+	current, err := agent.NewCredentials(id, w.fleet.server, w.fleet.cfg.Server.HTTP, w.dir(), w.log).Current(ctx)
+	if err != nil {
+		return keyRejected(err)
+	}
+	c, err := w.fleet.cfg.Server.Client(current.Token)
 	if err != nil {
 		return false
 	}
