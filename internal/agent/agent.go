@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ type Signatures interface {
 // Agent is one worker.
 type Agent struct {
 	cfg       Config
+	instance  string // random
 	log       *slog.Logger
 	table     *attemptTable
 	executors map[string]run.Executor
@@ -98,6 +100,7 @@ type Agent struct {
 func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg:       cfg,
+		instance:  rand.Text(),
 		log:       cfg.Log,
 		executors: map[string]run.Executor{},
 		readers:   &logReaders{logs: cfg.Logs},

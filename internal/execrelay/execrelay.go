@@ -301,17 +301,17 @@ func (r *Relay) open(ctx context.Context, t *execwire.Target) (conn link.FrameCo
 
 // Accept passes the connection of a worker to the client that waits for it, and returns when it is not used any more. An unknown id, also one of
 // another worker, ends the connection. It is a link.AcceptFrames.
-func (r *Relay) Accept(ctx context.Context, q *http.Request, conn link.FrameConn, worker muster.WorkerID) {
+func (r *Relay) Accept(ctx context.Context, q *http.Request, conn link.FrameConn, peer link.Peer) {
 	defer func() { _ = conn.Close() }()
 	id := q.URL.Query().Get("id")
 	r.mu.Lock()
 	p := r.pending[id]
-	if p != nil && p.worker == worker {
+	if p != nil && p.worker == peer.Worker {
 		delete(r.pending, id) // an id works once
 		p.conn <- conn
 	}
 	r.mu.Unlock()
-	if p == nil || p.worker != worker {
+	if p == nil || p.worker != peer.Worker {
 		sendError(ctx, conn, muster.Errorf(muster.NotFound, "no client waits for this connection"))
 		return
 	}

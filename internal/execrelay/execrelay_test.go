@@ -54,8 +54,8 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	e := &env{asked: make(chan link.Exec, 100), log: &lockedBuffer{}}
 	e.relay = New(e, slog.New(slog.NewTextHandler(e.log, nil)))
-	workers := wslink.NewFrameServer(func(r *http.Request) (muster.WorkerID, error) {
-		return muster.WorkerID(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")), nil
+	workers := wslink.NewFrameServer(func(r *http.Request) (link.Peer, error) {
+		return link.Peer{Worker: muster.WorkerID(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))}, nil
 	}, e.relay.Accept)
 	mux := http.NewServeMux()
 	mux.Handle(link.PathExec, workers)
@@ -99,7 +99,7 @@ func (e *env) client(t *testing.T, argv ...string) link.FrameConn {
 // worker connects as a worker.
 func (e *env) worker(t *testing.T, worker, id string) link.FrameConn {
 	t.Helper()
-	conn, err := (&wslink.Dialer{Server: e.url, Key: worker}).DialExec(t.Context(), id)
+	conn, err := (&wslink.Dialer{Server: e.url, Credentials: link.StaticToken(worker)}).DialExec(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}

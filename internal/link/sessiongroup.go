@@ -9,18 +9,18 @@ import (
 )
 
 // Identify returns the worker that an HTTP request comes from, by its bearer token.
-type Identify func(r *http.Request) (muster.WorkerID, error)
+type Identify func(r *http.Request) (Peer, error)
 
 // Accept runs one session, usually by calling Serve, and returns when it
 // ends. It closes conn.
-type Accept func(ctx context.Context, conn ServerConn, worker muster.WorkerID)
+type Accept func(ctx context.Context, conn ServerConn, worker Peer)
 
 // AcceptFrames is Accept for a connection of frames, opened by r.
-type AcceptFrames func(ctx context.Context, r *http.Request, conn FrameConn, worker muster.WorkerID)
+type AcceptFrames func(ctx context.Context, r *http.Request, conn FrameConn, worker Peer)
 
 // AcceptSessions accepts connections as sessions.
 func AcceptSessions(accept Accept) AcceptFrames {
-	return func(ctx context.Context, r *http.Request, conn FrameConn, worker muster.WorkerID) {
+	return func(ctx context.Context, r *http.Request, conn FrameConn, worker Peer) {
 		accept(ctx, NewServerConn(conn, RemoteIPOf(r)), worker)
 	}
 }

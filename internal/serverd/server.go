@@ -245,7 +245,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.engine = engine.New(engine.Config{
 		Secrets: s.secrets, PlainSecrets: s.cfg.PlainSecrets || s.certs != nil || strings.HasPrefix(s.cfg.URL, "https://"),
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
-		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch,
+		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch, OnCopy: s.quarantine,
 	})
 	if s.webhooks, err = webhook.New(ctx, webhook.Config{
 		Store: s.store, Events: events, Explain: s.explainWait, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
@@ -255,26 +255,30 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.sweeper = sweeper.New(sweeper.Config{
 		Store: s.store, Engine: s.engine, Logs: s.logs, Blobs: blobs, Options: s.cfg.Retention, Server: s.cfg.KeepServer, Log: s.log, Observe: s.observeDeleted,
 	})
-	accept := func(ctx context.Context, conn link.ServerConn, worker muster.WorkerID) {
+	accept := func(ctx context.Context, conn link.ServerConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
 		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
-		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), s.store}, worker, s.log); err != nil {
-			s.log.Info("worker session ended", slog.String("worker", string(worker)), slog.Any("why", err))
+		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), peer.Secret, s.store}, peer.Worker, s.log); err != nil {
+			s.log.Info("worker session ended", slog.String("worker", string(peer.Worker)), slog.Any("why", err))
 		}
 	}
 	s.socket = wslink.NewServer(api.WorkerOfRequest, accept)
 	s.poll = polllink.NewServer(api.WorkerOfRequest, accept)
 	s.exec = execrelay.New(s.engine, s.log)
-	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, worker muster.WorkerID) {
+	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
-		s.exec.Accept(ctx, r, conn, worker)
+		s.exec.Accept(ctx, r, conn, peer)
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
-	s.keys = keyring.New(s.store, s.limiter, s.log)
+	sessions, err := s.sessionIssuer(ctx)
+	if err != nil {
+		return err
+	}
+	s.keys = keyring.New(s.store, sessions, s.limiter, s.log)
 	var signIn *oidc.Provider
 	if s.cfg.SignIn.Issuer != "" {
 		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
@@ -284,7 +288,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Sessions: sessions, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),

@@ -4,7 +4,6 @@ package attack
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 // hostileServer speaks the link to one real worker, and answers all else by hand.
@@ -31,15 +31,13 @@ type hostileServer struct {
 func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 	t.Helper()
 	s := &hostileServer{t: t, conns: make(chan link.ServerConn, 1)}
-	identify := func(*http.Request) (muster.WorkerID, error) { return "w-victim", nil }
-	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-victim"}, nil }
+	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		s.conns <- conn
 		<-ctx.Done()
 	})
 	mux := http.NewServeMux()
-	mux.HandleFunc(link.PathJoin, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(link.Joined{Worker: "w-victim", Key: "the-worker's-key"})
-	})
+	testworker.Serve(mux, "w-victim", "the-worker's-key")
 	mux.Handle(link.PathSocket, sessions)
 	mux.HandleFunc("/", other)
 	s.Server = httptest.NewServer(mux)

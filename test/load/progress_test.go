@@ -108,7 +108,7 @@ func startTraining(b *testing.B, c *mustertest.Cluster, reporting *atomic.Bool) 
 			b.Fatal(err)
 		}
 		a := agent.New(agent.Config{
-			Identity: id, Name: name, Dir: dir, Reports: reports, Logs: logs, Dialer: &wslink.Dialer{Server: server.String(), Key: id.Key}, Supervisor: noProcesses{},
+			Identity: id, Name: name, Dir: dir, Reports: reports, Logs: logs, Dialer: &wslink.Dialer{Server: server.String(), Credentials: agent.NewCredentials(id, server, http.DefaultClient, dir, log)}, Supervisor: noProcesses{},
 			Resources: muster.Resources{Slots: trainingSlots, CPUs: 1000, Memory: 1 << 40, Disk: 1 << 40}, Executors: []run.Executor{training{logs, reporting}}, RemoteTasks: true, Log: log,
 		})
 		group.Go(func() error {

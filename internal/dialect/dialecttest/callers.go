@@ -11,7 +11,6 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
-	"github.com/muster-dev/muster/internal/link"
 )
 
 // Caller is a key with its owner.
@@ -21,7 +20,7 @@ type Caller struct {
 	Secret string
 }
 
-// Callers creates a key of each role, that of a worker by joining, for all projects and for one where the role may be for one, and a link to a new job of the project.
+// Callers creates a key of each role but worker for all projects and for one where the role may be for one, and a link to a new job of the project.
 // adminToken is that of an administrator of the server at url.
 func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 	tb.Helper()
@@ -39,8 +38,7 @@ func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 	}
 	for _, role := range auth.Roles {
 		if role == auth.Worker {
-			list = append(list, joinAs(tb, url, adminToken))
-			continue
+			continue // its session tokens are no keys
 		}
 		if add(role, ""); role.ForProject() {
 			add(role, project)
@@ -59,22 +57,6 @@ func Callers(tb testing.TB, url, adminToken, project string) []Caller {
 func CallersOf(tb testing.TB, url, adminToken, project, other string) []Caller {
 	tb.Helper()
 	return append(Callers(tb, url, adminToken, project), slices.DeleteFunc(Callers(tb, url, adminToken, other), func(c Caller) bool { return c.Project == "" || c.Job != 0 })...)
-}
-
-// joinAs joins a worker, which does not connect, and returns its key.
-func joinAs(tb testing.TB, url, token string) Caller {
-	tb.Helper()
-	var joined link.Joined
-	post(tb, url+link.PathJoin, token, `{"name":"matrix"}`, &joined)
-	worker, err := client.New(url, joined.Key, client.Options{})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	who, err := worker.Whoami(tb.Context())
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return Caller{auth.Principal{KeyID: who.Key, Name: who.Name, Role: auth.Worker, Worker: joined.Worker}, joined.Key}
 }
 
 func post(tb testing.TB, url, token, body string, answer any) {

@@ -59,21 +59,21 @@ type server struct {
 const goodKey, barredKey = "good", "barred"
 
 // identify knows worker "w1" by the key "good".
-func identify(r *http.Request) (muster.WorkerID, error) {
+func identify(r *http.Request) (link.Peer, error) {
 	switch key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); key {
 	case goodKey:
-		return "w1", nil
+		return link.Peer{Worker: "w1"}, nil
 	case barredKey:
-		return "", muster.Errorf(muster.Forbidden, "this worker was removed")
+		return link.Peer{}, muster.Errorf(muster.Forbidden, "this worker was removed")
 	default:
-		return "", muster.Errorf(muster.Unauthenticated, "unknown key %q", key)
+		return link.Peer{}, muster.Errorf(muster.Unauthenticated, "unknown key %q", key)
 	}
 }
 
 func start(tb testing.TB, tr Transport, addr string) *server {
 	tb.Helper()
 	s := &server{conns: make(chan link.ServerConn, 4)}
-	handler, run := tr.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+	handler, run := tr.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		c := &closeNotifier{ServerConn: conn, closed: make(chan struct{})}
 		s.conns <- c
 		select {

@@ -18,7 +18,7 @@ func transport() linktest.Transport {
 		},
 		Path: link.PathPoll,
 		NewDialer: func(server, key string) link.Dialer {
-			return &polllink.Dialer{Server: server, Key: key, HTTP: &http.Client{Transport: &http.Transport{}}}
+			return &polllink.Dialer{Server: server, Credentials: link.StaticToken(key), HTTP: &http.Client{Transport: &http.Transport{}}}
 		},
 	}
 }

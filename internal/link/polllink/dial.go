@@ -28,14 +28,14 @@ const (
 
 // Dialer opens sessions over HTTP polls.
 type Dialer struct {
-	Server string       // base URL, such as "https://muster.example:7777"
-	Key    string       // of the worker
-	HTTP   *http.Client // its Timeout must be 0 or over 30 s; nil means http.DefaultClient
+	Server      string // base URL, such as "https://muster.example:7777"
+	Credentials link.Credentials
+	HTTP        *http.Client // its Timeout must be 0 or over 30 s; nil means http.DefaultClient
 }
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
-	conn, err := d.dial(ctx, link.PathPoll, "")
+	conn, _, err := d.dial(ctx, link.PathPoll, "")
 	if err != nil {
 		return nil, err
 	}
@@ -44,32 +44,35 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 
 // DialExec implements link.ExecDialer.
 func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
-	return d.dial(ctx, link.PathExecPoll, "&id="+url.QueryEscape(id))
+	conn, _, err := d.dial(ctx, link.PathExecPoll, "&id="+url.QueryEscape(id))
+	return conn, err
 }
 
-func (d *Dialer) dial(ctx context.Context, path, query string) (link.FrameConn, error) {
+// dial opens a connection, and returns the credential with which it was opened. Later requests of the connection may use other ones.
+func (d *Dialer) dial(ctx context.Context, path, query string) (link.FrameConn, link.Credential, error) {
 	client := d.HTTP
 	if client == nil {
 		client = http.DefaultClient
 	}
 	c := &workerConn{
-		client: client, auth: "Bearer " + d.Key,
+		client: client, credentials: d.Credentials,
 		url: strings.TrimSuffix(d.Server, "/") + path + "?session=" + rand.Text() + query + "&op=",
 	}
 	c.closed, c.markClosed = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	if _, err := c.post(ctx, "open", nil, nil); err != nil {
-		return nil, link.DialError(d.Server, err)
+	_, cred, err := c.authorized(ctx, "open", nil, nil)
+	if err != nil {
+		return nil, cred, link.DialError(d.Server, err)
 	}
-	return c, nil
+	return c, cred, nil
 }
 
 // workerConn is the worker's side of one session.
 type workerConn struct {
-	client *http.Client
-	url    string
-	auth   string
+	client      *http.Client
+	url         string
+	credentials link.Credentials
 
 	sent     uint64   // the last sent frame
 	buffered [][]byte // received frames that Read has not returned
@@ -153,11 +156,33 @@ func (c *workerConn) once(ctx context.Context, request func(context.Context) err
 
 // post makes one request and appends the lines of the response to lines: all of them or none.
 func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[][]byte) (int, error) {
+	n, _, err := c.authorized(ctx, op, body, lines)
+	return n, err
+}
+
+// authorized is post with the current credential, which it returns.
+func (c *workerConn) authorized(ctx context.Context, op string, body []byte, lines *[][]byte) (int, link.Credential, error) {
+	for {
+		cred, err := c.credentials.Current(ctx)
+		if err != nil {
+			return 0, cred, err
+		}
+		n, err := c.postWith(ctx, cred.Token, op, body, lines)
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			if err = c.credentials.Refused(cred.Token, err); err == nil {
+				continue
+			}
+		}
+		return n, cred, err
+	}
+}
+
+func (c *workerConn) postWith(ctx context.Context, token, op string, body []byte, lines *[][]byte) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+op, bytes.NewReader(body))
 	if err != nil {
 		return 0, muster.Errorf(muster.Invalid, "invalid server address: %w", err)
 	}
-	req.Header.Set("Authorization", c.auth)
+	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.client.Do(req)
 	if err != nil {

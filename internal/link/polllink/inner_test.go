@@ -6,7 +6,6 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -14,8 +13,8 @@ import (
 func TestCloseStopsTheTimer(t *testing.T) {
 	conns := make(chan link.ServerConn, 1)
 	s := NewServer(
-		func(*http.Request) (muster.WorkerID, error) { return "w1", nil },
-		func(ctx context.Context, c link.ServerConn, _ muster.WorkerID) { conns <- c; <-ctx.Done() })
+		func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w1"}, nil },
+		func(ctx context.Context, c link.ServerConn, _ link.Peer) { conns <- c; <-ctx.Done() })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- s.Run(ctx) }()

@@ -54,7 +54,7 @@ var sessionID = lazyregexp.New(`^[0-9a-zA-Z_-]{16,64}$`)
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	worker, err := s.identify(r)
+	peer, err := s.identify(r)
 	if err != nil {
 		link.WriteError(w, err)
 		return
@@ -64,12 +64,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "a poll must be a POST request", http.StatusMethodNotAllowed)
 		return
 	}
-	k := key{worker, r.URL.Query().Get("session")}
+	k := key{peer.Worker, r.URL.Query().Get("session")}
 	if !sessionID.Get().MatchString(k.id) {
 		link.WriteError(w, muster.Errorf(muster.Invalid, "session: must be 16 to 64 letters, digits, - or _"))
 		return
 	}
-	if err := s.serve(w, r, k); errors.Is(err, errSessionEnded) {
+	if err := s.serve(w, r, k, peer); errors.Is(err, errSessionEnded) {
 		http.Error(w, err.Error(), http.StatusGone)
 	} else if err != nil {
 		link.WriteError(w, err)
@@ -78,10 +78,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 var errSessionEnded = errors.New("the session has ended: open a new one")
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key, peer link.Peer) error {
 	op := r.URL.Query().Get("op")
 	if op == "open" {
-		return s.open(r, k)
+		return s.open(r, k, peer)
 	}
 	s.mu.Lock()
 	c := s.sessions[k]
@@ -108,7 +108,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key) error {
 }
 
 // open creates the session, unless an earlier request did.
-func (s *Server) open(r *http.Request, k key) error {
+func (s *Server) open(r *http.Request, k key, peer link.Peer) error {
 	s.mu.Lock()
 	if s.sessions[k] != nil {
 		s.mu.Unlock()
@@ -125,7 +125,7 @@ func (s *Server) open(r *http.Request, k key) error {
 	}
 	request := r.Clone(context.WithoutCancel(r.Context())) // it is used after the response
 	err := s.group.Go(r.Context(), func(ctx context.Context) {
-		s.accept(ctx, request, c, k.worker)
+		s.accept(ctx, request, c, peer)
 	})
 	if err != nil {
 		s.remove(k, c)

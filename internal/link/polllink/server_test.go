@@ -28,8 +28,10 @@ func newEnv(t *testing.T) *env {
 	t.Helper()
 	w := &env{t: t, conns: make(chan link.ServerConn, 10)}
 	w.srv = polllink.NewServer(
-		func(r *http.Request) (muster.WorkerID, error) { return muster.WorkerID(r.Header.Get("Worker")), nil },
-		func(ctx context.Context, c link.ServerConn, _ muster.WorkerID) { w.conns <- c; <-ctx.Done() })
+		func(r *http.Request) (link.Peer, error) {
+			return link.Peer{Worker: muster.WorkerID(r.Header.Get("Worker"))}, nil
+		},
+		func(ctx context.Context, c link.ServerConn, _ link.Peer) { w.conns <- c; <-ctx.Done() })
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- w.srv.Run(ctx) }()
@@ -203,7 +205,7 @@ func TestAGoodbyeCanStillBeCollected(t *testing.T) {
 }
 
 func TestNoSessionsBeforeOrAfterRun(t *testing.T) {
-	s := polllink.NewServer(func(*http.Request) (muster.WorkerID, error) { return "w1", nil }, nil)
+	s := polllink.NewServer(func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w1"}, nil }, nil)
 	rec := httptest.NewRecorder()
 	s.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, link.PathPoll+"?op=open&session="+session, nil))
 	if rec.Code != http.StatusServiceUnavailable {

@@ -18,7 +18,7 @@ func transport() linktest.Transport {
 		},
 		Path: link.PathSocket,
 		NewDialer: func(server, key string) link.Dialer {
-			return &wslink.Dialer{Server: server, Key: key, HTTP: &http.Client{Transport: &http.Transport{}}}
+			return &wslink.Dialer{Server: server, Credentials: link.StaticToken(key), HTTP: &http.Client{Transport: &http.Transport{}}}
 		},
 	}
 }

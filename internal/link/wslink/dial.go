@@ -9,6 +9,7 @@ import (
 
 	"github.com/coder/websocket"
 
+	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -17,14 +18,14 @@ const dialTimeout = 15 * time.Second
 
 // Dialer opens sessions over WebSocket.
 type Dialer struct {
-	Server string       // base URL, such as "https://muster.example:7777"
-	Key    string       // of the worker
-	HTTP   *http.Client // nil means http.DefaultClient
+	Server      string // base URL, such as "https://muster.example:7777"
+	Credentials link.Credentials
+	HTTP        *http.Client // nil means http.DefaultClient
 }
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
-	conn, err := d.dial(ctx, link.PathSocket)
+	conn, _, err := d.dial(ctx, link.PathSocket)
 	if err != nil {
 		return nil, err
 	}
@@ -33,15 +34,33 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 
 // DialExec implements link.ExecDialer.
 func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
-	return d.dial(ctx, link.PathExec+"?id="+url.QueryEscape(id))
+	conn, _, err := d.dial(ctx, link.PathExec+"?id="+url.QueryEscape(id))
+	return conn, err
 }
 
-func (d *Dialer) dial(ctx context.Context, path string) (link.FrameConn, error) {
+// dial opens a connection, and returns the credential with which it was opened.
+func (d *Dialer) dial(ctx context.Context, path string) (link.FrameConn, link.Credential, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
+	for {
+		cred, err := d.Credentials.Current(ctx)
+		if err != nil {
+			return nil, cred, link.DialError(d.Server, err)
+		}
+		conn, err := d.upgrade(ctx, path, cred.Token)
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			if err = d.Credentials.Refused(cred.Token, err); err == nil {
+				continue
+			}
+		}
+		return conn, cred, err
+	}
+}
+
+func (d *Dialer) upgrade(ctx context.Context, path, token string) (link.FrameConn, error) {
 	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+path, &websocket.DialOptions{ //nolint:bodyclose // the documentation of Dial excludes it
 		HTTPClient: d.HTTP,
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + d.Key}},
+		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
 	})
 	switch {
 	case err == nil:

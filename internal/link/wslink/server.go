@@ -31,7 +31,7 @@ func (s *Server) Run(ctx context.Context) error { return s.group.Run(ctx) }
 
 // ServeHTTP refuses the request, or upgrades it and returns when its session ends.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	worker, err := s.identify(r)
+	peer, err := s.identify(r)
 	if err != nil {
 		link.WriteError(w, err)
 		return
@@ -42,7 +42,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return // Accept has replied
 		}
 		ws.SetReadLimit(link.MaxFrame)
-		s.accept(ctx, r, &socket{ws: ws}, worker)
+		s.accept(ctx, r, &socket{ws: ws}, peer)
 	})
 	if err != nil {
 		link.WriteError(w, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -51,8 +52,8 @@ func Proxy(tb testing.TB, server string) string {
 func Refuse(tb testing.TB) string {
 	tb.Helper()
 	mux := http.NewServeMux()
-	identify := func(*http.Request) (muster.WorkerID, error) { return "w-hostile", nil }
-	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ muster.WorkerID) {
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-hostile"}, nil }
+	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		defer conn.Close()
 		if _, err := conn.Recv(ctx); err == nil {
 			_ = conn.Send(ctx, &link.ToWorker{Goodbye: &link.Goodbye{Code: muster.Forbidden, Message: "refused" + Payload}}) // the worker may be gone
@@ -60,9 +61,7 @@ func Refuse(tb testing.TB) string {
 	})
 	go func() { _ = sessions.Run(tb.Context()) }() // ends with the test
 	mux.Handle(link.PathSocket, sessions)
-	mux.HandleFunc(link.PathJoin, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(link.Joined{Worker: "w-hostile", Key: "mst_worker_" + strings.Repeat("h", 32)}) // the worker may be gone
-	})
+	testworker.Serve(mux, "w-hostile", "token")
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)
