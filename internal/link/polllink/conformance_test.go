@@ -17,8 +17,8 @@ func transport() linktest.Transport {
 			return s, s.Run
 		},
 		Path: link.PathPoll,
-		NewDialer: func(server, key string) link.Dialer {
-			return &polllink.Dialer{Server: server, Credentials: link.StaticToken(key), HTTP: &http.Client{Transport: &http.Transport{}}}
+		NewDialer: func(server string, c link.Credentials) link.Dialer {
+			return &polllink.Dialer{Server: server, Credentials: c, HTTP: &http.Client{Transport: &http.Transport{}}}
 		},
 	}
 }
