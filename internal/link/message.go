@@ -6,7 +6,7 @@ import (
 
 // Version is the protocol version of this build. A Hello with another
 // one is refused with a Goodbye that names both.
-const Version = 8
+const Version = 9
 
 // MaxOwnKinds is the most bytes of a worker's own definitions of kinds.
 const MaxOwnKinds = 1 << 20

@@ -184,7 +184,7 @@ func TestServeRefusesInClearWords(t *testing.T) {
 		code    muster.Code
 		words   string
 	}{
-		{"another version", link.Hello{Version: 99, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 99 and the server version 8"},
+		{"another version", link.Hello{Version: 99, Worker: "w1", Build: "v9"}, &testHandler{}, muster.Invalid, "speaks link version 99 and the server version 9"},
 		{"another worker", link.Hello{Version: link.Version, Worker: "w2"}, &testHandler{}, muster.Forbidden, "belongs to worker w1"},
 		{"the handler", *hello(), &testHandler{refuse: muster.Errorf(muster.Conflict, "was removed")}, muster.Conflict, "was removed"},
 		{"a full disk", *hello(), &testHandler{refuse: muster.Errorf(muster.StorageFull, "no space")}, muster.Unavailable, "no space"},

@@ -24,6 +24,9 @@ type Transport struct {
 	// NewServer returns the server's side: a handler, and the function that runs its sessions.
 	NewServer func(link.Identify, link.Accept) (http.Handler, func(context.Context) error)
 	Path      string // where the handler is mounted
+	// NewExecServer is NewServer for connections of commands.
+	NewExecServer func(link.Identify, link.AcceptFrames) (http.Handler, func(context.Context) error)
+	ExecPath      string
 	// NewDialer returns the worker's side for a base URL and a credential.
 	NewDialer func(server string, c link.Credentials) link.Dialer
 
@@ -41,6 +44,7 @@ func Run(t *testing.T, tr Transport) {
 		signed.sealed = true
 		run(t, signed)
 		t.Run("altered, repeated, swapped, lost and foreign frames end the session", func(t *testing.T) { tampered(t, signed) })
+		t.Run("connections of commands are signed, each with its own key", func(t *testing.T) { commands(t, signed) })
 		t.Run("signatures cannot be turned off between worker and server", func(t *testing.T) { downgraded(t, signed) })
 	})
 	run(t, tr)
@@ -117,11 +121,18 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 		}
 		conn.Close()
 	})
+	serve(tb, s, addr, tr.Path, handler, run)
+	return s
+}
+
+// serve runs the handler of a transport and its sessions.
+func serve(tb testing.TB, s *server, addr, path string, handler http.Handler, run func(context.Context) error) {
+	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", addr)
 	testkit.NoError(tb, err)
 	s.addr = l.Addr().String()
 	mux := http.NewServeMux()
-	mux.Handle(tr.Path, handler)
+	mux.Handle(path, handler)
 	hs := &http.Server{Handler: mux, ReadHeaderTimeout: stepTimeout}
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
@@ -135,7 +146,6 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 		loops.Wait()
 	})
 	tb.Cleanup(s.stop)
-	return s
 }
 
 // closeNotifier notifies accept when the test closes the conn.

@@ -194,3 +194,65 @@ func downgraded(t *testing.T, tr Transport) {
 }
 
 func pass(f Intercepted) [][]byte { return [][]byte{f.Data} }
+
+// commands opens connections of two commands, of which the server returns each frame, and passes a frame of the first one to the second.
+func commands(t *testing.T, tr Transport) {
+	ended := make(chan error, 2)
+	handler, run := tr.NewExecServer(identify, func(ctx context.Context, _ *http.Request, conn link.FrameConn, _ link.Peer) {
+		defer conn.Close()
+		for {
+			b, err := conn.Read(ctx)
+			if err == nil {
+				err = conn.Write(ctx, bytes.Clone(b), false)
+			}
+			if err != nil {
+				ended <- err
+				return
+			}
+		}
+	})
+	s := &server{}
+	serve(t, s, "127.0.0.1:0", tr.ExecPath, handler, run)
+	var mu sync.Mutex
+	var unsigned, recorded []byte
+	p := NewInterceptor(t, s.addr, func(f Intercepted) [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		if !bytes.HasPrefix(f.Data, []byte("1 ")) {
+			unsigned = f.Data
+		}
+		switch {
+		case f.Up && f.Conn == 1:
+			recorded = f.Data
+		case f.Up && f.Conn == 2:
+			return [][]byte{recorded}
+		}
+		return [][]byte{f.Data}
+	}, nil)
+	ctx := withTimeout(t)
+	dialer, ok := tr.NewDialer("http://"+p.Addr, tr.credential()).(link.ExecDialer)
+	if !ok {
+		t.Fatal("the transport carries no commands")
+	}
+	open := func(id string) link.FrameConn {
+		conn, err := dialer.DialExec(ctx, id)
+		testkit.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		testkit.NoError(t, conn.Write(ctx, []byte(`{"id":"`+id+`"}`), false))
+		return conn
+	}
+	const first = "0123456789abcdef"
+	if b, err := open(first).Read(ctx); err != nil || string(b) != `{"id":"`+first+`"}` {
+		t.Fatalf("returned %q, %v", b, err)
+	}
+	open("fedcba9876543210")
+	err := <-ended
+	if rejected, ok := errors.AsType[*link.RejectedFrame](err); !ok || rejected.Reason != link.Foreign {
+		t.Errorf("a frame of another command: %v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if unsigned != nil {
+		t.Errorf("a frame without signature: %q", unsigned)
+	}
+}
