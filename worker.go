@@ -39,6 +39,7 @@ type Worker struct {
 	Address             string            `json:"address,omitempty"`     // for connections from other workers
 	Token               string            `json:"token,omitempty"`       // id of the key by which it joined
 	Pending             bool              `json:"pending,omitempty"`     // until an administrator approves it; kept in any state
+	Quarantined         string            `json:"quarantined,omitempty"` // why its identity is not accepted; "" if it is
 	Deadline            Time              `json:"deadline,omitzero"`     // when a drain stops running tasks, or a pause ends
 	Paused              bool              `json:"paused,omitempty"`      // by an administrator; kept in any state
 	Draining            bool              `json:"draining,omitempty"`    // the same

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,6 +76,7 @@ type Supervisor interface {
 // Agent is one worker.
 type Agent struct {
 	cfg       Config
+	instance  string // random
 	log       *slog.Logger
 	table     *attemptTable
 	executors map[string]run.Executor
@@ -94,6 +96,7 @@ type Agent struct {
 func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg:       cfg,
+		instance:  rand.Text(),
 		log:       cfg.Log,
 		executors: map[string]run.Executor{},
 		readers:   &logReaders{logs: cfg.Logs},

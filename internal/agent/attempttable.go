@@ -54,6 +54,7 @@ type attemptTable struct {
 
 	// The lease: see lease.go.
 	lastContact time.Duration // the last time at which the server knew that this worker was alive
+	pongDue     bool
 	pingSentAt  time.Duration // when the unanswered ping was sent; 0 if there is none
 	minGrace    time.Duration // at most the smallest grace of a running attempt
 

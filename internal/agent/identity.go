@@ -3,6 +3,9 @@ package agent
 import (
 	"bytes"
 	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,21 +20,29 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/atomicfile"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/handshake"
 	"github.com/muster-dev/muster/internal/link"
 )
 
-// Identity identifies this worker to its server. It is stored in the data dir.
+// Identity identifies this worker to its server. It is stored in the data dir, which one process at a time uses.
 type Identity struct {
-	Worker muster.WorkerID `json:"worker"`
-	Key    string          `json:"key"`
-	Server string          `json:"server"`         // that it joined
-	Name   string          `json:"name,omitempty"` // of its last start with --name
-	Tags   string          `json:"tags,omitempty"` // of its last start, separated by commas
-	CA     string          `json:"ca,omitempty"`   // fingerprint of the server's certificate authority, "" for those of the system
+	Worker     muster.WorkerID `json:"worker"`
+	PrivateKey string          `json:"private_key,omitempty"` // seed of its Ed25519 key, in base64
+	ServerID   string          `json:"server_id,omitempty"`   // that it saw when it joined, see handshake.ServerID
+	Token      string          `json:"token,omitempty"`       // begin of the hash of the join token, to tell whether another one is given
+	Key        string          `json:"key,omitempty"`         // bearer key of earlier versions, until the server has the public key
+	Server     string          `json:"server"`                // that it joined
+	Name       string          `json:"name,omitempty"`        // of its last start with --name
+	Tags       string          `json:"tags,omitempty"`        // of its last start, separated by commas
+	CA         string          `json:"ca,omitempty"`          // fingerprint of the server's certificate authority, "" for those of the system
 }
 
-const identityFile = "identity.json"
+const (
+	identityFile = "identity.json"
+	joiningFile  = "joining.json" // key pair of a join that has not been answered
+)
 
 // LoadIdentity reads the identity from the data dir. ok is false if there is none.
 func LoadIdentity(dir string) (id Identity, ok bool, err error) {
@@ -43,11 +54,29 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 	if err != nil {
 		return Identity{}, false, muster.Errorf(muster.Internal, "cannot read the worker's identity: %w", err)
 	}
-	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" {
+	if err := json.Unmarshal(b, &id); err != nil || id.Worker == "" || id.Key == "" && (!id.hasKeyPair() || id.ServerID == "") {
 		return Identity{}, false, muster.Errorf(muster.Invalid, "%s is damaged: delete it and start the worker with --token-file to join again", path)
 	}
 	return id, true, nil
 }
+
+// JoinedBy reports whether the worker joined by a token. It is true for a worker that joined by an earlier version, of which that is not known.
+func (id *Identity) JoinedBy(token string) bool {
+	return id.Token == "" || id.Token == tokenMark(token)
+}
+
+// tokenMark returns a part of a token's hash, from which the token cannot be found.
+func tokenMark(token string) string { return auth.Hash(token)[:16] }
+
+func (id *Identity) seed() []byte {
+	seed, _ := base64.StdEncoding.DecodeString(id.PrivateKey) // hasKeyPair checks it
+	return seed
+}
+
+func (id *Identity) hasKeyPair() bool { return len(id.seed()) == ed25519.SeedSize }
+
+// privateKey returns the worker's key, if it has one.
+func (id *Identity) privateKey() ed25519.PrivateKey { return ed25519.NewKeyFromSeed(id.seed()) }
 
 const (
 	joinTimeout     = 15 * time.Second // of one request
@@ -56,7 +85,7 @@ const (
 
 // Join exchanges a join token for an identity and saves it in the data dir. It retries until the server answers or ctx ends.
 func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, log)
+	id, err := join(ctx, client, server, token, name, dir, log)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -66,7 +95,7 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 // Rejoin is Join for a worker whose identity the server does not know. Once the server has accepted the token, cleanup removes everything
 // that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none.
 func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, log)
+	id, err := join(ctx, client, server, token, name, dir, log)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -88,15 +117,20 @@ func (id Identity) saveJoined(dir string, log *slog.Logger) error {
 	if err := id.Save(dir); err != nil {
 		return err
 	}
+	if err := os.Remove(filepath.Join(dir, joiningFile)); err != nil {
+		return muster.Errorf(muster.Internal, "cannot remove the key pair of the join: %w", err)
+	}
 	log.Info("joined", slog.String("server", id.Server), slog.String("worker", string(id.Worker)))
 	return nil
 }
 
 // Save replaces the identity in the data dir.
-func (id Identity) Save(dir string) error {
+func (id Identity) Save(dir string) error { return id.save(dir, identityFile) }
+
+func (id Identity) save(dir, file string) error {
 	b, err := json.MarshalIndent(id, "", "  ")
 	if err == nil {
-		err = atomicfile.Write(filepath.Join(dir, identityFile), append(b, '\n'), 0o600)
+		err = atomicfile.Write(filepath.Join(dir, file), append(b, '\n'), 0o600)
 	}
 	if err != nil {
 		return muster.Errorf(muster.Internal, "cannot save the worker's identity: %w", err)
@@ -104,12 +138,38 @@ func (id Identity) Save(dir string) error {
 	return nil
 }
 
+// joining returns the key pair with which to join by a token: that of an earlier try whose answer was lost, so that the server recognizes the
+// worker and takes no further use of the token, or a new one, which it saves first.
+func joining(dir, token string) (id Identity, err error) {
+	path := filepath.Join(dir, joiningFile)
+	b, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return id, muster.Errorf(muster.Internal, "cannot read %s: %w", path, err)
+	}
+	if err == nil && json.Unmarshal(b, &id) == nil && id.hasKeyPair() && id.Token == tokenMark(token) {
+		return id, nil
+	}
+	id = Identity{PrivateKey: newSeed(), Token: tokenMark(token)}
+	return id, id.save(dir, joiningFile)
+}
+
+func newSeed() string {
+	seed := make([]byte, ed25519.SeedSize)
+	_, _ = rand.Read(seed) // never fails
+	return base64.StdEncoding.EncodeToString(seed)
+}
+
 // join requests an identity until the server answers.
-func join(ctx context.Context, client *http.Client, server *url.URL, token, name string, log *slog.Logger) (Identity, error) {
+func join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
+	id, err := joining(dir, token)
+	if err != nil {
+		return Identity{}, err
+	}
 	var pause backoff.Backoff
 	for {
-		id, err := joinOnce(ctx, client, server, token, name)
+		joined, err := joinOnce(ctx, client, server, token, name, &id)
 		if err == nil {
+			id.Worker, id.ServerID, id.Server = joined.Worker, joined.Server, server.String()
 			return id, nil
 		}
 		if ctx.Err() != nil || muster.CodeOf(err) != muster.Unavailable {
@@ -122,40 +182,58 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 	}
 }
 
-func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string) (Identity, error) {
+func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string, id *Identity) (joined link.Joined, err error) {
+	key, now := id.privateKey(), muster.NewTime(time.Now())
+	status, header, body, err := post(ctx, client, server, link.PathJoin, token, link.JoinRequest{
+		Name: name, PublicKey: publicOf(key), At: now, Proof: handshake.ProveJoin(key, auth.Hash(token), name, now),
+	})
+	if err != nil {
+		return joined, err
+	}
+	if status != http.StatusOK {
+		err := joinError(server, status, body)
+		if err.Code == muster.Unavailable {
+			err.Err = backoff.Delayed(header)
+		}
+		return joined, err
+	}
+	if err := json.Unmarshal(body, &joined); err != nil || joined.Worker == "" {
+		return joined, muster.Errorf(muster.Invalid, "%s is not a muster server: check --server", server)
+	}
+	if _, err := handshake.ParseServerID(joined.Server); err != nil {
+		return joined, muster.Errorf(muster.Invalid, "%s is not a muster server of this version: %w", server, err)
+	}
+	return joined, nil
+}
+
+func publicOf(key ed25519.PrivateKey) []byte { return key[ed25519.SeedSize:] }
+
+// post sends a JSON body. An error means that there is no answer.
+func post(ctx context.Context, client *http.Client, server *url.URL, path, token string, content any) (status int, header http.Header, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	body, err := json.Marshal(link.JoinRequest{Name: name})
+	body, err := json.Marshal(content)
 	if err != nil {
-		return Identity{}, err
+		return 0, nil, nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath(link.PathJoin).String(), bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
+		return 0, nil, nil, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := client.Do(req)
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Unavailable, "cannot reach the server at %s: %w", server, err)
+		return 0, nil, nil, muster.Errorf(muster.Unavailable, "cannot reach the server at %s: %w", server, err)
 	}
 	defer resp.Body.Close()
-	respBody, err := io.ReadAll(io.LimitReader(resp.Body, maxJoinResponse))
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxJoinResponse))
 	if err != nil {
-		return Identity{}, muster.Errorf(muster.Unavailable, "the response of %s ended early: %w", server, err)
+		return 0, nil, nil, muster.Errorf(muster.Unavailable, "the response of %s ended early: %w", server, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		err := joinError(server, resp.StatusCode, respBody)
-		if err.Code == muster.Unavailable {
-			err.Err = backoff.Delayed(resp.Header)
-		}
-		return Identity{}, err
-	}
-	var joined link.Joined
-	if err := json.Unmarshal(respBody, &joined); err != nil || joined.Worker == "" || joined.Key == "" {
-		return Identity{}, muster.Errorf(muster.Invalid, "%s is not a muster server: check --server", server)
-	}
-	return Identity{Worker: joined.Worker, Key: joined.Key, Server: server.String()}, nil
+	return resp.StatusCode, resp.Header, answer, nil
 }
 
 func joinError(server *url.URL, status int, respBody []byte) *muster.Error {

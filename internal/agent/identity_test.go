@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
+	"errors"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -16,15 +18,19 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/handshake"
 	"github.com/muster-dev/muster/internal/link"
 )
+
+var testServerID = handshake.ServerID(make([]byte, ed25519.PublicKeySize))
 
 // joinServer responds to join requests with the given statuses in turn, and with 200 after them.
 func joinServer(t *testing.T, statuses ...int) *url.URL {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var req link.JoinRequest
-		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || r.URL.Path != link.PathJoin || req.Name != "gpu1" {
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil || r.URL.Path != link.PathJoin || req.Name != "gpu1" || handshake.CheckJoin(req.PublicKey, auth.Hash("join-token"), "gpu1", req.At, req.Proof) != nil {
 			t.Errorf("%s %s %+v %v", r.Method, r.URL, req, err)
 		}
 		if r.Header.Get("Authorization") != "Bearer join-token" {
@@ -42,7 +48,7 @@ func joinServer(t *testing.T, statuses ...int) *url.URL {
 			statuses = statuses[1:]
 			return
 		}
-		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Key: "secret"})
+		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Server: testServerID})
 	}))
 	t.Cleanup(srv.Close)
 	u, err := url.Parse(srv.URL)
@@ -76,7 +82,7 @@ func TestJoin(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || id.Worker != "w7" || id.Key != "secret" {
+			if err != nil || id.Worker != "w7" || id.ServerID != testServerID || !id.hasKeyPair() || id.Key != "" {
 				t.Fatalf("joined as %+v, %v", id, err)
 			}
 			again, ok, err := LoadIdentity(dir)
@@ -106,7 +112,7 @@ func TestLoadIdentity(t *testing.T) {
 	if _, ok, err := LoadIdentity(dir); ok || err != nil {
 		t.Errorf("in an empty folder: %v, %v", ok, err)
 	}
-	for _, bad := range []string{"", "{", `{"worker":"w"}`, `{"key":"k"}`} {
+	for _, bad := range []string{"", "{", `{"worker":"w"}`, `{"key":"k"}`, `{"worker":"w","private_key":"AAAA","server_id":"s"}`} {
 		if err := os.WriteFile(filepath.Join(dir, identityFile), []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +131,7 @@ func TestJoinWaitsAsTheServerSays(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 			return
 		}
-		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Key: "secret"})
+		json.NewEncoder(w).Encode(link.Joined{Worker: "w7", Server: testServerID})
 	}))
 	t.Cleanup(srv.Close)
 	u, err := url.Parse(srv.URL)
@@ -137,5 +143,32 @@ func TestJoinWaitsAsTheServerSays(t *testing.T) {
 	}
 	if len(tries) != 2 || tries[1].Sub(tries[0]) < time.Second {
 		t.Errorf("joined at %v", tries)
+	}
+}
+
+// A worker that was killed before it saved the answer, or whose answer was lost, joins with the same key pair, by the same token only.
+func TestAJoinIsRepeatedWithTheSameKeyPair(t *testing.T) {
+	dir := t.TempDir()
+	first, err := joining(dir, "token")
+	if err != nil || !first.hasKeyPair() {
+		t.Fatal(first, err)
+	}
+	again, err := joining(dir, "token")
+	if err != nil || again != first {
+		t.Errorf("again: %v, %v, want %v", again, err, first)
+	}
+	other, err := joining(dir, "another token")
+	if err != nil || other.PrivateKey == first.PrivateKey {
+		t.Errorf("by another token: %v, %v", other, err)
+	}
+	if err := other.saveJoined(dir, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, joiningFile)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a worker that has joined keeps the file: %v", err)
+	}
+	next, err := joining(dir, "another token")
+	if err != nil || next.PrivateKey == other.PrivateKey {
+		t.Errorf("after it has joined: %v, %v", next, err)
 	}
 }

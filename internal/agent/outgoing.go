@@ -49,7 +49,8 @@ func (tbl *attemptTable) nextFrame(load *muster.Load) (f *link.ToServer, logs []
 	}
 	f = &link.ToServer{}
 	wait = max(tbl.nextHeartbeat-now, 0)
-	hasContent := tbl.readyDirty || tbl.offerDirty || len(tbl.rejected) > 0
+	hasContent := tbl.readyDirty || tbl.offerDirty || tbl.pongDue || len(tbl.rejected) > 0
+	f.Pong, tbl.pongDue = tbl.pongDue, false
 	if tbl.readyDirty {
 		f.Ready = &link.Ready{Constrained: tbl.constrained()}
 		tbl.readyDirty = false

@@ -79,7 +79,7 @@ func (a *Agent) explainRefusal(err error) error {
 			ErrUnknownWorker, err)
 	case muster.Forbidden:
 		return muster.Errorf(muster.Forbidden,
-			"the server refuses this worker (%w): if it was removed and should join again, delete %s and restart it with --token-file (muster up needs none)",
+			"the server refuses this worker (%w): if it should join again, restart it with --token-file and a new token; if it was removed, delete %s first (muster up needs no token)",
 			err, a.cfg.identityPath())
 	case muster.Conflict:
 		return muster.Errorf(muster.Conflict,
@@ -127,7 +127,7 @@ func (s *session) healthy() bool {
 func (s *session) hello() *link.Hello {
 	c := &s.agent.cfg
 	h := &link.Hello{
-		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
+		Version: link.Version, Worker: c.Identity.Worker, Instance: s.agent.instance, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
 	}
 	s.helloAt = s.agent.table.fillHello(h)
 	return h
@@ -212,6 +212,9 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 		if s.agent.cfg.OnExec != nil {
 			s.agent.cfg.OnExec(x)
 		}
+	}
+	if f.Ping {
+		tbl.pong()
 	}
 	if f.Drain {
 		s.agent.onDrained()
@@ -316,6 +319,14 @@ func (tbl *attemptTable) ping() {
 		tbl.nextHeartbeat = now
 		wake.Set(tbl.wake)
 	}
+}
+
+// pong answers a ping of the server with the next frame.
+func (tbl *attemptTable) pong() {
+	tbl.mu.Lock()
+	defer tbl.mu.Unlock()
+	tbl.pongDue = true
+	wake.Set(tbl.wake)
 }
 
 func (tbl *attemptTable) isDone() bool {

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/middleware"
 	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/api/sessiontoken"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
@@ -38,7 +39,8 @@ type Config struct {
 	Store         store.Reader
 	Keys          store.KeyStore
 	Enrol         store.EnrolmentStore
-	Ring          *keyring.Ring // of Keys; nil means one that does not store when keys were used
+	Sessions      *sessiontoken.Issuer // of the tokens of workers
+	Ring          *keyring.Ring        // of Keys and Sessions; nil means one that does not store when keys were used
 	Logs          tasklog.Store
 	Blobs         blob.Store
 	Grants        store.GrantStore
@@ -116,7 +118,7 @@ func New(cfg Config) http.Handler { return newServer(cfg).handler }
 
 func newServer(cfg Config) *server {
 	if cfg.Ring == nil {
-		cfg.Ring = keyring.New(cfg.Keys, cfg.RateLimits, cfg.Log)
+		cfg.Ring = keyring.New(cfg.Keys, cfg.Sessions, cfg.RateLimits, cfg.Log)
 	}
 	mux := http.NewServeMux()
 	s := &server{
@@ -137,7 +139,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Ring: cfg.Ring, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Ring: cfg.Ring, Sessions: cfg.Sessions, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -51,6 +53,10 @@ func TestEveryEndpointRequiresAKey(t *testing.T) {
 			}
 			if strings.HasPrefix(path, "/api/v1/oidc/") {
 				continue // see TestServerWithoutSignIn
+			}
+			if path == link.PathKey || path == link.PathSession { // which need a signature
+				expectStatus(t, s, q, http.StatusBadRequest)
+				continue
 			}
 			if path == "/api/v1/session" {
 				expectStatus(t, s, q, session[method])
@@ -157,9 +163,9 @@ func TestIdempotencyKey(t *testing.T) {
 
 func TestWorkerKeys(t *testing.T) {
 	s := apitest.Start(t, nil)
-	var joined link.Joined
-	body := expectStatus(t, s, request{method: "POST", path: "/link/v1/join", token: s.CreateKey(t, auth.Join, "", ""), body: `{"name":"box"}`}, http.StatusOK)
-	if err := json.Unmarshal(body, &joined); err != nil {
+	token := s.CreateKey(t, auth.Join, "", "")
+	joined, err := testworker.Join(t.Context(), http.DefaultClient, s.URL, token, "box")
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/link/v1", "/link/v1/poll"} {
@@ -170,8 +176,16 @@ func TestWorkerKeys(t *testing.T) {
 		expectStatus(t, s, request{method: "GET", path: path, token: "none"}, http.StatusUnauthorized)
 		expectStatus(t, s, request{method: "GET", path: path}, http.StatusForbidden) // an admin is no worker
 	}
-	expectStatus(t, s, request{method: "POST", path: "/link/v1/join", token: joined.Key, body: `{"name":"box"}`}, http.StatusForbidden)
-	expectStatus(t, s, request{method: "POST", path: "/link/v1/join", body: `{"name":"a/b"}`}, http.StatusBadRequest)
+	for token, want := range map[string]int{joined.Key: http.StatusForbidden, "a token": http.StatusUnauthorized} {
+		var refusal *testworker.Refusal
+		if _, err := testworker.Join(t.Context(), http.DefaultClient, s.URL, token, "box"); !errors.As(err, &refusal) || refusal.Status != want {
+			t.Errorf("join: %v, want %d", err, want)
+		}
+	}
+	var refusal *testworker.Refusal
+	if _, err := testworker.Join(t.Context(), http.DefaultClient, s.URL, token, "a/b"); !errors.As(err, &refusal) || refusal.Status != http.StatusBadRequest {
+		t.Errorf("a name with a slash: %v", err)
+	}
 }
 
 func TestBlobUploads(t *testing.T) {

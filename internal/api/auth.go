@@ -27,7 +27,7 @@ func principalOf(ctx context.Context) auth.Principal { return caller.FromContext
 // has. Errors are Unauthenticated or Forbidden.
 func WorkerOfRequest(r *http.Request) (link.Peer, error) {
 	p := principalOf(r.Context())
-	return link.Peer{Worker: p.Worker}, auth.Can(p, auth.ConnectWorker, auth.Object{})
+	return link.Peer{Worker: p.Worker, Secret: p.Secret}, auth.Can(p, auth.ConnectWorker, auth.Object{})
 }
 
 // EnrolmentOf returns what the worker of a session is bound to, from the context of the request that opened it.
@@ -68,12 +68,20 @@ func (s *server) withAuth(next http.Handler) http.Handler {
 			if !isLink(r.URL.Path) && !strings.HasSuffix(r.URL.Path, "/exec") {
 				defer g.Interrupt(w)()
 			}
-		} else if err := s.RateLimits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr)); err != nil {
+		} else if err := s.allowAddress(r); err != nil {
 			s.router.WriteError(w, r, err)
 			return
 		}
 		next.ServeHTTP(w, rest.WithRequest(r))
 	})
+}
+
+// allowAddress counts a request that needs no key. A worker's request for a session has a signature instead, and counts if that is wrong.
+func (s *server) allowAddress(r *http.Request) error {
+	if r.URL.Path == link.PathSession {
+		return nil
+	}
+	return s.RateLimits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr))
 }
 
 // setPrivateHeaders prevents that caches store an answer and that pages of other origins read it, including other ports of the same
@@ -92,7 +100,7 @@ func needsKey(path string) bool {
 
 // isSignIn reports whether a path is of those through which callers get a key.
 func isSignIn(path string) bool {
-	return path == access.PathSession || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/")
+	return path == access.PathSession || path == link.PathSession || path == link.PathKey || path == access.PathSignIn || strings.HasPrefix(path, access.PathSignIn+"/")
 }
 
 // BindToKey binds the context of a worker's session, which has the values of the request

@@ -44,7 +44,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"get-notify": linkForbidden, "put-notify": linkForbidden, "delete-notify": linkForbidden, "list-secrets": linkForbidden, "put-secret": linkForbidden, "delete-secret": linkForbidden, "test-notify": linkForbidden,
 	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,
 	"list-workers": linkForbidden, "get-worker": linkForbidden, "drain-worker": linkForbidden, "pause-worker": linkForbidden, "resume-worker": linkForbidden, "heal-worker": linkForbidden, "approve-worker": linkForbidden,
-	"remove-worker": linkForbidden, "join-worker": linkForbidden, "download-muster": linkForbidden,
+	"remove-worker": linkForbidden, "join-worker": linkForbidden, "register-worker-key": linkPublic, "create-worker-session": linkPublic, "reset-worker": linkForbidden, "download-muster": linkForbidden,
 	"remove-job": linkForbidden, "keep-job": linkForbidden, "unkeep-job": linkForbidden, "prune": linkForbidden,
 	"get-retention": linkForbidden, "put-retention": linkForbidden, "delete-retention": linkForbidden, "backup": linkForbidden,
 	"list-audit-records": linkForbidden, "verify-audit-log": linkForbidden, "export-audit-log": linkForbidden,

@@ -28,6 +28,8 @@ func (s *server) workerRoutes() {
 	rest.Handle(s.router, steerRoute(muster.ActionResume, "Resume a worker: end its pause or drain"), s.resumeWorker)
 	rest.Handle(s.router, steerRoute(muster.ActionApprove, "Approve a worker that waits for it: it takes tasks"), s.approveWorker)
 	rest.Handle(s.router, steerRoute(muster.ActionHeal, "Check a worker's quarantined GPUs again and release the healthy ones"), s.healWorker)
+	rest.Handle(s.router, rest.Route{ID: "reset-worker", Method: http.MethodPost, Path: at + "/reset", Tag: "workers",
+		Summary: "Revoke the key of a worker, and make a join token for one hour with which it joins again under its id, with a new key; it is returned only once", Verb: auth.ManageWorkers, Status: http.StatusCreated}, s.resetWorker)
 	rest.Handle(s.router, rest.Route{ID: "remove-worker", Method: http.MethodDelete, Path: at, Tag: "workers",
 		Summary: "Delete a disconnected or pending worker and revoke its key", Verb: auth.ManageWorkers}, s.removeWorker)
 }
@@ -209,6 +211,15 @@ func (s *server) steer(ctx context.Context, idOrName string, o muster.AdminReque
 		return nil, err
 	}
 	return s.getWorker(ctx, &WorkerPath{Worker: string(w.ID)})
+}
+
+func (s *server) resetWorker(ctx context.Context, in *WorkerPath) (*rest.Response[wire.MadeKey], error) {
+	w, err := s.resolveWorker(ctx, in.Worker)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.access.ResetWorker(ctx, &w)
+	return rest.Respond(made), err
 }
 
 func (s *server) removeWorker(ctx context.Context, in *WorkerPath) (*struct{}, error) {

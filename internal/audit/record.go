@@ -28,6 +28,7 @@ const (
 	OpRemoveRecords = "remove-audit-records"
 	OpStartSession  = "start-worker-session"
 	OpRejectFrame   = "reject-link-frame"
+	OpQuarantine    = "quarantine-worker"
 	OpOther         = "other" // a path without an operation
 )
 

@@ -55,6 +55,7 @@ type Principal struct {
 	Token     string         // of a worker: id of the key by which it joined
 	Tags      []string       // of a worker: that it has by that key
 	Pending   bool           // of a worker: it waits for approval
+	Secret    []byte         // of a worker's session token
 }
 
 // Object is what a verb applies to. Empty fields mean any.

@@ -99,7 +99,7 @@ var directories = []struct {
 func never(string) bool { return false }
 
 // files are the single files that are backed up.
-var files = []string{"webhook.key", "secrets.key", "history", "tls/ca.key", "tls/ca.crt"}
+var files = []string{"webhook.key", "secrets.key", "server.key", "history", "tls/ca.key", "tls/ca.crt"}
 
 // known reports whether an entry of a stream may be restored.
 func known(name string) bool {

@@ -342,6 +342,11 @@ func (c *Client) ApproveWorker(ctx context.Context, idOrName string) (muster.Wor
 	return post[muster.Worker](ctx, c, workerPath(idOrName)+"/approve", nil, true)
 }
 
+// ResetWorker revokes the key of a worker, and returns a join token with which it joins again under its id.
+func (c *Client) ResetWorker(ctx context.Context, idOrName string) (MadeKey, error) {
+	return post[MadeKey](ctx, c, workerPath(idOrName)+"/reset", nil, false)
+}
+
 // HealWorker lets a worker check its quarantined GPUs again: those named by UUID or
 // index, or all. The result appears in the worker's GPUs later.
 func (c *Client) HealWorker(ctx context.Context, idOrName string, gpus ...string) (muster.Worker, error) {

@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/handshake"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 func (r *inspection) token(ctx context.Context) []Finding {
@@ -96,12 +102,14 @@ func (r *inspection) identity(ctx context.Context) []Finding {
 		return single("identity", Note, "", "no worker with this data dir has joined a server yet")
 	}
 	rejoin := "`mv " + filepath.Join(r.Data, "identity.json") + " " + filepath.Join(r.Data, "identity.json.old") + "`, then start the worker with --token-file to join again"
-	w, err := r.whoami(ctx, id.Server, auth.WithPin(id.Key, id.CA))
+	w, skew, err := r.whoamiWorker(ctx, id)
 	switch {
 	case muster.CodeOf(err) == muster.Unauthenticated:
 		return single("identity", Problem, "start the worker with --token-file: it joins again", "%s does not know the worker %s: the server lost its data, or is another one", id.Server, id.Worker)
 	case muster.CodeOf(err) == muster.Forbidden:
 		return single("identity", Problem, rejoin, "the worker %s was removed from %s", id.Worker, id.Server)
+	case muster.CodeOf(err) == muster.Invalid:
+		return single("identity", Problem, "", "%s refuses the worker %s: %s", id.Server, id.Worker, err)
 	case err != nil && strings.TrimRight(id.Server, "/") == strings.TrimRight(r.Server.URL, "/"):
 		return single("identity", Note, "", "this is the worker %s of %s, which was not reached", id.Worker, id.Server)
 	case err != nil:
@@ -111,5 +119,45 @@ func (r *inspection) identity(ctx context.Context) []Finding {
 	case r.ServerSet && strings.TrimRight(id.Server, "/") != strings.TrimRight(r.Server.URL, "/"):
 		return single("identity", Note, "", "this is the worker %s of %s, but this user's commands go to %s", id.Worker, id.Server, r.Server.URL)
 	}
-	return single("identity", OK, "", "this is the worker %s of %s, which knows it", id.Worker, id.Server)
+	return append(single("identity", OK, "", "this is the worker %s of %s, which knows it", id.Worker, id.Server), clockFinding(skew)...)
+}
+
+// whoamiWorker asks the server about the worker, and returns how far this clock is ahead of the server's.
+func (r *inspection) whoamiWorker(ctx context.Context, id agent.Identity) (w client.Whoami, skew time.Duration, err error) {
+	if id.Key != "" { // of an earlier version: the worker replaces it when it starts
+		w, err = r.whoami(ctx, id.Server, auth.WithPin(id.Key, id.CA))
+		return w, 0, err
+	}
+	server, err := url.Parse(id.Server)
+	if err != nil {
+		return w, 0, muster.Errorf(muster.Invalid, "invalid server URL: %w", err)
+	}
+	o := origin.Options{ClientCert: r.Server.ClientCert, ClientKey: r.Server.ClientKey}
+	if id.Server == r.Server.URL {
+		o.CA, o.ServerName = r.Server.CA, r.Server.TLSServerName
+	}
+	h, err := origin.NewClientFor(server, o, id.CA)
+	if err != nil {
+		return w, 0, err
+	}
+	h.Timeout = r.effectiveTimeouts().step
+	credentials := agent.NewCredentials(id, server, h, r.Data, slog.New(slog.DiscardHandler))
+	current, err := credentials.Current(ctx)
+	if err != nil {
+		return w, 0, err
+	}
+	w, err = r.whoami(ctx, id.Server, auth.WithPin(current.Token, id.CA))
+	return w, credentials.Skew(), err
+}
+
+// clockFinding says how far this clock and the server's differ, if that is noticeable.
+func clockFinding(skew time.Duration) []Finding {
+	if skew.Abs() < agent.MinSkewShown {
+		return nil
+	}
+	where := "ahead of"
+	if skew < 0 {
+		where = "behind"
+	}
+	return single("identity", Warning, "synchronize both with NTP, such as `timedatectl set-ntp true`", "this clock is %s %s the server's: beyond %s the server refuses this worker", skew.Abs().Round(time.Second), where, handshake.MaxSkew)
 }

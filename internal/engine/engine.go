@@ -73,7 +73,9 @@ type Config struct {
 	Addresses []netip.Prefix
 	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.
 	OnBatch func(sched.Batch)
-	Log     *slog.Logger
+	// OnCopy is called when two processes used the identity of a worker at once, and why says how. It may be nil.
+	OnCopy func(ctx context.Context, worker muster.WorkerID, why string) error
+	Log    *slog.Logger
 }
 
 // Engine owns the scheduler's state. All methods are safe for concurrent use once Run was

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/muster-dev/muster"
@@ -22,9 +23,16 @@ type session struct {
 	name   string      // of the worker
 	bound  link.Enrolment
 	tags   atomic.Pointer[[]string]
-	remote bool      // it is on another machine
-	refs   groupRefs // Run's goroutine only
-	owned  *ownedAttempts
+	remote bool // it is on another machine
+
+	instance string // of the worker's process
+	remoteIP string
+	pongs    chan struct{} // has an answer to a challenge
+	closed   chan struct{} // closed when it has ended
+	close    sync.Once     // of closed
+
+	refs  groupRefs // Run's goroutine only
+	owned *ownedAttempts
 
 	uploaded map[string]struct{} // named blobs that the worker uploaded; the goroutine that calls Handle
 	inflight chan struct{}       // has a token for each frame that waits for the engine
@@ -33,7 +41,7 @@ type session struct {
 var _ link.SessionHandler = (*Engine)(nil)
 
 func (e *Engine) newSession(w muster.WorkerID, post func(*link.ToWorker)) *session {
-	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), owned: newOwnedAttempts(), uploaded: map[string]struct{}{}, inflight: make(chan struct{}, maxFrames)}
+	return &session{engine: e, worker: w, post: post, refs: newGroupRefs(), owned: newOwnedAttempts(), uploaded: map[string]struct{}{}, inflight: make(chan struct{}, maxFrames), pongs: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
 // Open starts the session of a worker.
@@ -44,16 +52,24 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	s := e.newSession(h.Worker, send)
 	s.name, s.bound, s.remote = h.Name, h.Enrolment, !isLoopback(h.RemoteIP)
+	s.instance, s.remoteIP = h.Instance, h.RemoteIP
 	if err := s.bind(&h.Offer); err != nil {
 		return nil, nil, err
 	}
 	s.tags.Store(&h.Tags)
+	silent, err := e.challenge(ctx, h)
+	if err != nil {
+		return nil, nil, err
+	}
 	type lists struct {
 		keep, stop []muster.AttemptID
 		sharedName bool
 		pending    bool
 	}
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
+		if !e.mayReplace(h, silent) {
+			return l, muster.Errorf(muster.Unavailable, "another process of worker %s connected at the same time: try again", h.Name)
+		}
 		next := st.NextJob()
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
@@ -143,6 +159,7 @@ func (e *Engine) current(s *session) bool { return e.session(s.worker) == s }
 // Close ends the session in the engine; orderly means that the worker shut down.
 func (s *session) Close(orderly bool) {
 	s.ended.Store(true)
+	s.close.Do(func() { close(s.closed) })
 	err := s.engine.inbox.post(context.Background(), request{
 		decide: func(st *sched.State, now muster.Time, _ *batch) error {
 			if !s.engine.current(s) {
@@ -173,6 +190,9 @@ const maxFrames = 64
 func (s *session) Handle(ctx context.Context, f *link.ToServer) error {
 	if s.ended.Load() {
 		return muster.Errorf(muster.Conflict, "the session of worker %s has ended", s.worker)
+	}
+	if f.Pong {
+		s.pong()
 	}
 	if len(f.Logs) > 0 {
 		s.appendLogs(ctx, f.Logs)

@@ -12,7 +12,10 @@ import (
 const (
 	PathSocket = "/link/v1"      // WebSocket, one text message a frame
 	PathPoll   = "/link/v1/poll" // long-poll, for where WebSocket is blocked
-	PathJoin   = "/link/v1/join" // POST: a join token for the worker's own key
+	PathJoin   = "/link/v1/join" // POST: registers a worker and its public key with a join token
+
+	PathKey     = "/link/v1/key"     // POST: registers a public key in place of the bearer key of earlier versions
+	PathSession = "/link/v1/session" // POST: a handshake.SessionRequest for the token of the worker's requests
 
 	PathExec     = "/link/v1/exec"      // WebSocket of an Exec, with ?id=
 	PathExecPoll = "/link/v1/exec/poll" // long-poll of an Exec, with &id=
@@ -105,14 +108,23 @@ func RemoteIPOf(r *http.Request) string {
 // JoinRequest is the body of a POST to PathJoin, authorized by a join token (or an
 // admin token).
 type JoinRequest struct {
-	Name string `json:"name"`
+	Name      string      `json:"name"`
+	PublicKey []byte      `json:"public_key"` // Ed25519
+	At        muster.Time `json:"at"`         // by the worker's clock
+	Proof     []byte      `json:"proof"`      // of handshake.ProveJoin
 }
 
-// Joined is the response to a JoinRequest, with status 200. Key is the bearer
-// token of the worker's sessions and blob transfers, and valid for Worker only.
+// KeyRequest is the body of a POST to PathKey, authorized by the worker's bearer key.
+type KeyRequest struct {
+	PublicKey []byte      `json:"public_key"` // Ed25519
+	At        muster.Time `json:"at"`         // by the worker's clock
+	Proof     []byte      `json:"proof"`      // of handshake.ProveMove
+}
+
+// Joined is the response to a JoinRequest and a KeyRequest, with status 200. A repeated request has the same response.
 type Joined struct {
 	Worker muster.WorkerID `json:"worker"`
-	Key    string          `json:"key"`
+	Server string          `json:"server"` // id of the server, which the worker pins: see handshake.ServerID
 }
 
 // SessionHandler opens server-side sessions.

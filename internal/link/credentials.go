@@ -18,8 +18,9 @@ type Credentials interface {
 	// Current returns the credential for a new request or connection. It may ask the server for one first. An Unauthenticated or Forbidden error
 	// means that the server refuses this worker.
 	Current(ctx context.Context) (Credential, error)
-	// Refused says that the server answered a request with token by 401. It reports whether the request may be repeated with another credential.
-	Refused(token string) bool
+	// Refused says that the server answered a request with token by 401, which is err. It returns nil if the request is to be repeated with the then
+	// current credential, else the error of the request.
+	Refused(token string, err error) error
 }
 
 // StaticToken is a credential that does not change, and has no secret.
@@ -31,7 +32,7 @@ func (s StaticToken) Current(context.Context) (Credential, error) {
 }
 
 // Refused implements Credentials.
-func (s StaticToken) Refused(string) bool { return false }
+func (s StaticToken) Refused(_ string, err error) error { return err }
 
 // Peer is the worker that opened a connection, as the transport authenticated it.
 type Peer struct {

@@ -48,6 +48,7 @@ type ToServer struct {
 	Finished []muster.Report    `json:"finished,omitempty"` // repeated in a new session until FinishedAck
 	Renew    *Renew             `json:"renew,omitempty"`
 	Ping     bool               `json:"ping,omitempty"`
+	Pong     bool               `json:"pong,omitempty"`    // answers ToWorker.Ping at once
 	Goodbye  *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
 
@@ -65,18 +66,21 @@ type ToWorker struct {
 	Heal        []string           `json:"heal,omitempty"`  // UUIDs of quarantined GPUs to check again; "all" means each
 	Exec        []Exec             `json:"exec,omitempty"`
 	Approved    bool               `json:"approved,omitempty"` // ends Welcome.Pending
+	Ping        bool               `json:"ping,omitempty"`     // another process uses the worker's identity: is this one alive?
 	Pong        bool               `json:"pong,omitempty"`
 	Goodbye     *Goodbye           `json:"goodbye,omitempty"` // the last frame
 }
 
 // Hello describes the worker, its machine and the attempts that it holds.
 type Hello struct {
-	Version int               `json:"version"`
-	Worker  muster.WorkerID   `json:"worker"` // from Joined
-	Name    string            `json:"name"`
-	Build   string            `json:"build"`
-	Labels  map[string]string `json:"labels,omitempty"`
-	Price   float64           `json:"price,omitempty"`
+	Version int             `json:"version"`
+	Worker  muster.WorkerID `json:"worker"` // from Joined
+	// Instance is random for each process of the worker. Two instances at once are two copies of its identity.
+	Instance string            `json:"instance,omitempty"`
+	Name     string            `json:"name"`
+	Build    string            `json:"build"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Price    float64           `json:"price,omitempty"`
 	muster.Offer
 	Address string             `json:"address,omitempty"` // at which other workers reach it; "" means RemoteIP
 	Held    []muster.AttemptID `json:"held,omitempty"`    // running, or finished with a report that is not acknowledged

@@ -116,7 +116,8 @@ func (f *ToWorker) merge(w *ToWorker) bool {
 	f.Heal = append(f.Heal, w.Heal...)
 	f.Exec = append(f.Exec, w.Exec...)
 	f.Approved = f.Approved || w.Approved
-	f.Drain, f.Pong, f.Goodbye = w.Drain, f.Pong || w.Pong, w.Goodbye
+	f.Ping, f.Pong = f.Ping || w.Ping, f.Pong || w.Pong
+	f.Drain, f.Goodbye = w.Drain, w.Goodbye
 	return true
 }
 

@@ -119,6 +119,19 @@ func (s *State) approve(now muster.Time, ev Approve) error {
 	return nil
 }
 
+func (s *State) quarantine(now muster.Time, ev Quarantine) error {
+	w, err := s.worker(ev.Worker)
+	if err != nil {
+		return err
+	}
+	w.row.Quarantined = ev.Reason
+	s.changedWorker(w)
+	if !s.deriveState(now, w) {
+		s.publishWorker(now, w)
+	}
+	return nil
+}
+
 func (s *State) heal(ev Heal) error {
 	w, err := s.worker(ev.Worker)
 	if err != nil {

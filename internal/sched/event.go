@@ -107,6 +107,12 @@ type Drain struct {
 // Approve lets a pending worker take tasks. It changes nothing of others.
 type Approve struct{ Worker muster.WorkerID }
 
+// Quarantine shows that the identity of a worker is not accepted, and why. The worker's next session ends it.
+type Quarantine struct {
+	Worker muster.WorkerID
+	Reason string
+}
+
 // Heal asks a worker to check quarantined GPUs again: those named by UUID or index, or
 // all if GPUs is empty.
 type Heal struct {
@@ -182,6 +188,7 @@ func (Renewed) event()         {}
 func (Pause) event()           {}
 func (Drain) event()           {}
 func (Approve) event()         {}
+func (Quarantine) event()      {}
 func (Heal) event()            {}
 func (Remove) event()          {}
 func (Accepted) event()        {}

@@ -184,6 +184,9 @@ func (s *State) deriveState(now muster.Time, w *worker) bool {
 	case w.constrained != "":
 		closed = "takes no tasks now: " + w.constrained
 	}
+	if w.row.Quarantined != "" {
+		closed = "is quarantined: " + w.row.Quarantined + " (muster workers reset " + w.row.Name + ")"
+	}
 	w.Usage.WillReopen = state == muster.WorkerActive && closed != ""
 	if closed != w.Usage.ClosedReason {
 		w.Usage.ClosedReason = closed

@@ -112,6 +112,8 @@ func (s *State) apply(now muster.Time, ev Event) error {
 		return s.drain(now, ev)
 	case Approve:
 		return s.approve(now, ev)
+	case Quarantine:
+		return s.quarantine(now, ev)
 	case Heal:
 		return s.heal(ev)
 	case Remove:

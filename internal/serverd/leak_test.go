@@ -49,13 +49,15 @@ func TestSessionsDoNotLeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", "box", t.TempDir(), log)
+	dir := t.TempDir()
+	id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", "box", dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}
+	credentials := agent.NewCredentials(id, at, httpServer, dir, log)
 	dialers := []link.Dialer{
-		&wslink.Dialer{Server: s.URL(), Credentials: link.StaticToken(id.Key), HTTP: httpServer},
-		&polllink.Dialer{Server: s.URL(), Credentials: link.StaticToken(id.Key), HTTP: httpServer},
+		&wslink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
+		&polllink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
 	}
 	connect := func(round int) link.WorkerConn {
 		conn, err := dialers[round%2].Dial(t.Context())

@@ -122,6 +122,8 @@ type Key struct {
 	Approval  bool        // the workers that join by it wait for approval; of a worker's own key: the worker does
 	JoinedBy  string      // for a worker's own key: id of the key by which it joined
 
+	Quarantined string // for a worker's own key: why it is not accepted; "" if it is
+
 	LastUsedAt   muster.Time // 0 means never, or before this was recorded
 	LastUsedFrom string      // address of the client
 }
@@ -130,12 +132,15 @@ type Key struct {
 type KeyBounds struct {
 	Tags      []string       `json:"tags,omitempty"`      // that workers have by it, and that are reserved for them
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // from which it may be used; empty means all
+	// Worker is the worker that joins by a join token, in place of a new one: its own key was lost or copied. Its key does not have it.
+	Worker muster.WorkerID `json:"worker,omitempty"`
 }
 
 // EnrolmentStore lets workers join by keys.
 type EnrolmentStore interface {
 	// Enroll inserts the key of a worker that joins by the key token, and takes one of its Uses. It is Forbidden if there is none left, and
 	// Unavailable if the worker would wait for approval and MaxPending others do. k.Project, Bounds, Approval and JoinedBy become those of the token.
+	// If a worker has joined by the token with the same Hash, Enroll returns its key and takes no use; if by another one, it is a Conflict.
 	Enroll(ctx context.Context, token string, k Key) (Key, error)
 	// Approve ends the wait of a worker's keys for approval, and their expiry.
 	Approve(ctx context.Context, w muster.WorkerID) error

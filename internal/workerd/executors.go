@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/checkpoint"
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/modelpool"
@@ -19,13 +18,14 @@ import (
 	"github.com/muster-dev/muster/internal/agent/runtimes"
 	"github.com/muster-dev/muster/internal/agent/transfer"
 	"github.com/muster-dev/muster/internal/kind"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 // newExecutors returns the executors, which share env after it is filled in, and models, which may be nil; the encoded definitions of the owner's own kinds;
 // and the check of the runtimes of kinds.
-func (w *Worker) newExecutors(id agent.Identity, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, *runtimeCheck, error) {
+func (w *Worker) newExecutors(cred link.Credentials, env *process.Deps, models *modelpool.Pool, onSaved func(muster.AttemptID, string)) ([]run.Executor, json.RawMessage, *runtimeCheck, error) {
 	cfg := transfer.Config{
-		Server: w.server, Key: id.Key, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
+		Server: w.server, Credentials: cred, HTTP: w.http, Dir: filepath.Join(w.cfg.Data, "cache"), Budget: w.cfg.Cache, Rate: w.cfg.Bandwidth, Log: w.log,
 	}
 	if w.metrics != nil {
 		cfg.OnTransfer, cfg.OnCacheLookup = w.metrics.BlobBytes, w.metrics.CacheLookup

@@ -74,6 +74,12 @@ func (w *Worker) joinToken(ctx context.Context) (string, error) {
 	return w.cfg.NewToken(ctx)
 }
 
+// hasOtherToken reports whether the server refuses this worker with err, and its owner has given it another token than the one by which it joined:
+// it was reset, or is to join again.
+func (w *Worker) hasOtherToken(id agent.Identity, err error) bool {
+	return muster.CodeOf(err) == muster.Forbidden && w.cfg.Token != "" && !id.JoinedBy(w.cfg.Token)
+}
+
 // untilDetach calls join with a context that also ends when Detach is called.
 func (w *Worker) untilDetach(ctx context.Context, join func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)

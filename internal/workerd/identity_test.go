@@ -118,7 +118,7 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 		t.Errorf("the identity is %v (%v)", id, err)
 	}
 	b, err := os.ReadFile(filepath.Join(data, "identity.json."+string(old.Worker)+".old"))
-	if err != nil || !strings.Contains(string(b), old.Key) {
+	if err != nil || !strings.Contains(string(b), old.PrivateKey) {
 		t.Errorf("the old identity is not kept: %v", err)
 	}
 	if keep, err = agent.OpenReportStore(data); err != nil {

@@ -1,9 +1,9 @@
 package workerd
 
 import (
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
+	"github.com/muster-dev/muster/internal/handshake"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -21,10 +22,10 @@ import (
 // not asked for another one at once.
 func TestRejoin(t *testing.T) {
 	t.Parallel()
-	var joins, keys atomic.Int64
+	var joins atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		joins.Add(1)
-		if err := json.NewEncoder(w).Encode(link.Joined{Worker: "w1", Key: fmt.Sprint("key ", keys.Add(1))}); err != nil {
+		if err := json.NewEncoder(w).Encode(link.Joined{Worker: "w1", Server: handshake.ServerID(make([]byte, ed25519.PublicKeySize))}); err != nil {
 			t.Error(err)
 		}
 	}))

@@ -324,9 +324,10 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		Isolator: limits, GPUs: devices.Latest, Price: w.cfg.Price, Log: w.log,
 		History: func(id muster.AttemptID) ([]muster.Sample, error) { return readSamples(ctx, logs, id) },
 	})
+	credentials := agent.NewCredentials(id, w.server, w.http, w.cfg.Data, w.log)
 	dialer := &link.Fallback{
-		First:  &wslink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(id.Key), HTTP: w.http},
-		Second: &polllink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(id.Key), HTTP: w.http},
+		First:  &wslink.Dialer{Server: w.cfg.Server, Credentials: credentials, HTTP: w.http},
+		Second: &polllink.Dialer{Server: w.cfg.Server, Credentials: credentials, HTTP: w.http},
 	}
 	commands := taskexec.New(taskexec.Config{Dial: dialer.DialExec, Log: w.log})
 	env := &process.Deps{Deps: run.Deps{Worker: facts.Hostname, Isolator: limits, Path: taskPath(canReach)}, Supervisor: tasks, Logs: logs, Meter: usageMeter, GPUs: allocator, Access: commands, Execer: tasks}
@@ -345,7 +346,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 			}
 		}()
 	}
-	executors, customKinds, checks, err := w.newExecutors(id, env, models, onSaved)
+	executors, customKinds, checks, err := w.newExecutors(credentials, env, models, onSaved)
 	if err != nil {
 		return err
 	}
@@ -385,7 +386,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		background = append(background, models.Run)
 	}
 	err = w.run(ctx, a, background...)
-	if errors.Is(err, agent.ErrUnknownWorker) {
+	if errors.Is(err, agent.ErrUnknownWorker) || w.hasOtherToken(id, err) {
 		return w.rejoin(ctx, err, id, facts.Hostname, func() error { return forget(reports, tasks) })
 	}
 	return err

@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 func sha256Hex(text string) string {
@@ -60,7 +61,7 @@ func folderSpec(sum string) *muster.Spec {
 }
 
 // connectAll opens the session of a worker that takes processes and scripts.
-func (e *env) connectAll(name string) (link.Joined, link.WorkerConn) {
+func (e *env) connectAll(name string) (testworker.Worker, link.WorkerConn) {
 	e.t.Helper()
 	worker := e.join(name)
 	conn := e.dial(worker)

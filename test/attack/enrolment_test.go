@@ -3,8 +3,7 @@
 package attack
 
 import (
-	"bytes"
-	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -34,24 +34,20 @@ func (e *env) token(k client.NewKey) client.MadeKey {
 }
 
 // joinBy joins as a worker by a token, and returns the status and the text of the answer.
-func (e *env) joinBy(token, name string) (joined link.Joined, status int, answer string) {
+func (e *env) joinBy(token, name string) (joined testworker.Worker, status int, answer string) {
 	e.t.Helper()
-	body, err := json.Marshal(link.JoinRequest{Name: name})
+	joined, err := testworker.Join(e.t.Context(), e.http, e.url(""), token, name)
+	if refusal, ok := errors.AsType[*testworker.Refusal](err); ok {
+		return joined, refusal.Status, refusal.Body
+	}
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	r := e.request(http.MethodPost, link.PathJoin, token, bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	rec := e.do(r)
-	answer = rec.Body.String()
-	if rec.Code == http.StatusOK && json.Unmarshal(rec.Body.Bytes(), &joined) != nil {
-		e.t.Fatalf("join: %s", answer)
-	}
-	return joined, rec.Code, answer
+	return joined, http.StatusOK, ""
 }
 
 // mustJoin joins as a worker by a token.
-func (e *env) mustJoin(token, name string) link.Joined {
+func (e *env) mustJoin(token, name string) testworker.Worker {
 	e.t.Helper()
 	joined, status, answer := e.joinBy(token, name)
 	if status != http.StatusOK {
@@ -61,7 +57,7 @@ func (e *env) mustJoin(token, name string) link.Joined {
 }
 
 // greet opens the session of a worker with a hello that change may change, and returns the server's first frame.
-func (e *env) greet(worker link.Joined, name string, change func(*link.Hello)) (link.WorkerConn, *link.ToWorker) {
+func (e *env) greet(worker testworker.Worker, name string, change func(*link.Hello)) (link.WorkerConn, *link.ToWorker) {
 	e.t.Helper()
 	conn := e.dial(worker)
 	h := hello(worker, name)
@@ -176,7 +172,7 @@ func TestWorkersKeepTheAddressesOfTheirToken(t *testing.T) {
 		t.Errorf("the worker was answered %+v", f)
 	}
 	e.http = here
-	d := &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(worker.Key), HTTP: e.http}
+	d := &wslink.Dialer{Server: e.url(""), Credentials: worker, HTTP: e.http}
 	if conn, err := d.Dial(t.Context()); muster.CodeOf(err) != muster.Forbidden {
 		_ = conn.Close()
 		t.Errorf("a session from another address: %v", err)

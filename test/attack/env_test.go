@@ -3,9 +3,7 @@
 package attack
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
@@ -111,25 +110,15 @@ func (e *env) do(r *http.Request) *httptest.ResponseRecorder {
 }
 
 // join joins as a worker by the cluster's join token.
-func (e *env) join(name string) link.Joined {
+func (e *env) join(name string) testworker.Worker {
 	e.t.Helper()
-	body, err := json.Marshal(link.JoinRequest{Name: name})
-	if err != nil {
-		e.t.Fatal(err)
-	}
-	r := e.request(http.MethodPost, link.PathJoin, mustertest.JoinToken, bytes.NewReader(body))
-	r.Header.Set("Content-Type", "application/json")
-	var joined link.Joined
-	if rec := e.do(r); json.Unmarshal(rec.Body.Bytes(), &joined) != nil || joined.Key == "" {
-		e.t.Fatalf("join: %d %s", rec.Code, rec.Body)
-	}
-	return joined
+	return e.mustJoin(mustertest.JoinToken, name)
 }
 
 // dial opens a worker's session without a hello.
-func (e *env) dial(worker link.Joined) link.WorkerConn {
+func (e *env) dial(worker testworker.Worker) link.WorkerConn {
 	e.t.Helper()
-	d := &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(worker.Key), HTTP: e.http}
+	d := &wslink.Dialer{Server: e.url(""), Credentials: worker, HTTP: e.http}
 	conn, err := d.Dial(e.t.Context())
 	if err != nil {
 		e.t.Fatal(err)
@@ -139,7 +128,7 @@ func (e *env) dial(worker link.Joined) link.WorkerConn {
 }
 
 // hello is the hello of an ordinary worker with some free slots.
-func hello(worker link.Joined, name string) *link.Hello {
+func hello(worker testworker.Worker, name string) *link.Hello {
 	return &link.Hello{
 		Version: link.Version, Worker: worker.Worker, Name: name,
 		Offer: muster.Offer{
@@ -150,7 +139,7 @@ func hello(worker link.Joined, name string) *link.Hello {
 }
 
 // connect opens a worker's session, which takes tasks.
-func (e *env) connect(name string) (link.Joined, link.WorkerConn) {
+func (e *env) connect(name string) (testworker.Worker, link.WorkerConn) {
 	e.t.Helper()
 	worker := e.join(name)
 	conn := e.dial(worker)

@@ -172,7 +172,7 @@ func TestClientsBehindOneAddressDoNotLimitEachOther(t *testing.T) {
 	}
 	worker := e.join("polling")
 	a.flood()
-	poll, err := (&polllink.Dialer{Server: e.url(""), Credentials: link.StaticToken(worker.Key), HTTP: a.http}).Dial(t.Context())
+	poll, err := (&polllink.Dialer{Server: e.url(""), Credentials: worker, HTTP: a.http}).Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestClientsBehindOneAddressDoNotLimitEachOther(t *testing.T) {
 	e.send(poll, &link.ToServer{Hello: hello(worker, "polling")})
 	e.receive(poll, "a welcome", func(f *link.ToWorker) bool { return f.Welcome != nil })
 	socketWorker := e.join("socket")
-	socket, err := (&wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(socketWorker.Key), HTTP: a.http}).Dial(t.Context())
+	socket, err := (&wslink.Dialer{Server: e.url(""), Credentials: socketWorker, HTTP: a.http}).Dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package attack
 import (
 	"bytes"
 	"cmp"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -22,6 +23,7 @@ import (
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 // caller is a key of the matrix.
@@ -161,7 +163,13 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 	case "put-blob":
 		body = content
 	case "join-worker":
-		body = []byte(`{"name":"another"}`)
+		_, private, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if body, err = json.Marshal(testworker.JoinRequest(who.token, "another", private)); err != nil {
+			e.t.Fatal(err)
+		}
 	}
 	method := cmp.Or(rt.Method, http.MethodGet)
 	if method == http.MethodGet || method == http.MethodHead || method == http.MethodDelete {

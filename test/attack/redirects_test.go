@@ -4,7 +4,6 @@ package attack
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 // hostileServer speaks the link to one real worker, and answers all else by hand.
@@ -40,9 +40,7 @@ func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 		}
 	})
 	mux := http.NewServeMux()
-	mux.HandleFunc(link.PathJoin, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(link.Joined{Worker: "w-victim", Key: "the-worker's-key"})
-	})
+	testworker.Serve(mux, "w-victim", "the-worker's-key")
 	mux.Handle(link.PathSocket, sessions)
 	mux.HandleFunc("/", other)
 	s.Server = httptest.NewServer(mux)

@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/tasklog"
 )
 
@@ -26,7 +27,7 @@ type rawConn struct {
 	codec link.WorkerCodec
 }
 
-func (e *env) dialRaw(worker link.Joined) *rawConn {
+func (e *env) dialRaw(worker testworker.Worker) *rawConn {
 	e.t.Helper()
 	ws, resp, err := websocket.Dial(e.t.Context(), e.url(link.PathSocket), &websocket.DialOptions{HTTPClient: e.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + worker.Key}}})
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 // promptLimit is the time in which streams must end on a machine that may pause for seconds. It is shorter than all limits by which streams
@@ -134,12 +135,12 @@ func TestUploadsEndWhenTheirKeyIsRevoked(t *testing.T) {
 func TestSessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	for name, dial := range map[string]func(*env, link.Joined) link.Dialer{
-		"websocket": func(e *env, w link.Joined) link.Dialer {
-			return &wslink.Dialer{Server: e.url(""), Credentials: link.StaticToken(w.Key), HTTP: e.http}
+	for name, dial := range map[string]func(*env, testworker.Worker) link.Dialer{
+		"websocket": func(e *env, w testworker.Worker) link.Dialer {
+			return &wslink.Dialer{Server: e.url(""), Credentials: w, HTTP: e.http}
 		},
-		"poll": func(e *env, w link.Joined) link.Dialer {
-			return &polllink.Dialer{Server: e.url(""), Credentials: link.StaticToken(w.Key), HTTP: e.http}
+		"poll": func(e *env, w testworker.Worker) link.Dialer {
+			return &polllink.Dialer{Server: e.url(""), Credentials: w, HTTP: e.http}
 		},
 	} {
 		for _, phase := range []string{"before hello", "after welcome"} {

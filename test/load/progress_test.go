@@ -21,7 +21,6 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
-	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/tasklog"
@@ -109,7 +108,7 @@ func startTraining(b *testing.B, c *mustertest.Cluster, reporting *atomic.Bool) 
 			b.Fatal(err)
 		}
 		a := agent.New(agent.Config{
-			Identity: id, Name: name, Dir: dir, Reports: reports, Logs: logs, Dialer: &wslink.Dialer{Server: server.String(), Credentials: link.StaticToken(id.Key)}, Supervisor: noProcesses{},
+			Identity: id, Name: name, Dir: dir, Reports: reports, Logs: logs, Dialer: &wslink.Dialer{Server: server.String(), Credentials: agent.NewCredentials(id, server, http.DefaultClient, dir, log)}, Supervisor: noProcesses{},
 			Resources: muster.Resources{Slots: trainingSlots, CPUs: 1000, Memory: 1 << 40, Disk: 1 << 40}, Executors: []run.Executor{training{logs, reporting}}, RemoteTasks: true, Log: log,
 		})
 		group.Go(func() error {

@@ -175,7 +175,7 @@ func (d *download) fetchRest(ctx context.Context) error {
 	defer stallTimer.Stop()
 	req, err := d.client.request(ctx, http.MethodGet, d.sha)
 	if err != nil {
-		return permanentError{err}
+		return err
 	}
 	if d.received > 0 {
 		req.Header.Set("Range", "bytes="+strconv.FormatInt(d.received, 10)+"-")
@@ -203,7 +203,7 @@ func (d *download) fetchRest(ctx context.Context) error {
 	case resp.StatusCode == http.StatusNotFound:
 		return permanentError{errors.New("the server does not have it")}
 	default:
-		return statusError(resp)
+		return d.client.statusError(resp)
 	}
 	if d.maxSize >= 0 && resp.ContentLength > d.maxSize-d.received {
 		return tooLongError(d.maxSize)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 // TestThrottle checks, in virtual time, that several concurrent transfers keep to any rate.
@@ -102,7 +103,7 @@ func TestTransfersAreThrottled(t *testing.T) {
 	transport := &chunkTransport{RoundTripper: s.Client().Transport}
 	dir := t.TempDir()
 	c, err := New(Config{
-		Server: u, Key: "key", HTTP: &http.Client{Transport: transport}, Dir: filepath.Join(dir, "cache"), Rate: 256 << 10, Log: slog.New(slog.DiscardHandler),
+		Server: u, Credentials: link.StaticToken("key"), HTTP: &http.Client{Transport: transport}, Dir: filepath.Join(dir, "cache"), Rate: 256 << 10, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

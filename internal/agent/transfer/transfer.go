@@ -21,19 +21,21 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/origin"
 )
 
 // Config configures a Client.
 type Config struct {
-	Server *url.URL
-	Key    string       // the worker's key
-	HTTP   *http.Client // without a timeout: large files take long
-	Dir    string       // of the cache
-	Budget muster.Size  // of the cache; 0 means DefaultBudget
-	Rate   muster.Size  // limit of all transfers together, in bytes per second; 0 means none
-	Log    *slog.Logger
+	Server      *url.URL
+	Credentials link.Credentials // of the worker
+	HTTP        *http.Client     // without a timeout: large files take long
+	Dir         string           // of the cache
+	Budget      muster.Size      // of the cache; 0 means DefaultBudget
+	Rate        muster.Size      // limit of all transfers together, in bytes per second; 0 means none
+	Log         *slog.Logger
 
 	OnTransfer    func(in bool, n int) // called after n bytes were received or sent; must not block; may be nil
 	OnCacheLookup func(hit bool)       // called for each blob that a task needs; must not block; may be nil
@@ -72,10 +74,10 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, cache: c, slots: make(chan struct{}, maxConcurrent), throttle: newThrottle(cfg.Rate)}, nil
 }
 
-// WithKey returns a client with another worker's key. It shares everything else with c.
-func (c *Client) WithKey(key string) *Client {
+// WithCredentials returns a client with those of another worker. It shares everything else with c.
+func (c *Client) WithCredentials(cred link.Credentials) *Client {
 	other := *c
-	other.cfg.Key = key
+	other.cfg.Credentials = cred
 	return &other
 }
 
@@ -99,9 +101,16 @@ func (c *Client) slot(ctx context.Context) (release func(), err error) {
 func (c *Client) request(ctx context.Context, method, sha string, below ...string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.cfg.Server.JoinPath(append([]string{"/api/v1/blobs", sha}, below...)...).String(), nil)
 	if err != nil {
+		return nil, permanentError{err}
+	}
+	cred, err := c.cfg.Credentials.Current(ctx)
+	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
+		return nil, permanentError{err}
+	}
+	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.cfg.Key)
+	req.Header.Set("Authorization", "Bearer "+cred.Token)
 	return req, nil
 }
 
@@ -150,9 +159,16 @@ func (c *Client) retry(ctx context.Context, desc string, try func(context.Contex
 	}
 }
 
-func statusError(resp *http.Response) error {
+// statusError returns the error of a response without success. A refused token is replaced for the next try.
+func (c *Client) statusError(resp *http.Response) error {
 	err := &muster.Error{Code: muster.Unavailable, Message: "the server returned " + resp.Status, Err: backoff.Delayed(resp.Header)}
 	if code := resp.StatusCode; code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
+		return err
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		if refused := c.cfg.Credentials.Refused(auth.Bearer(resp.Request.Header.Get("Authorization")), permanentError{err}); refused != nil {
+			return refused
+		}
 		return err
 	}
 	return permanentError{err}

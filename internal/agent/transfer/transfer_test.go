@@ -27,6 +27,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/backoff"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 // server is the blob part of the API, with faults.
@@ -175,7 +176,7 @@ func newClient(t *testing.T, s *server, budget muster.Size) *Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Server: u, Key: "key", HTTP: s.Client(), Dir: filepath.Join(t.TempDir(), "cache"), Budget: budget, Log: slog.New(slog.DiscardHandler)})
+	c, err := New(Config{Server: u, Credentials: link.StaticToken("key"), HTTP: s.Client(), Dir: filepath.Join(t.TempDir(), "cache"), Budget: budget, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +301,7 @@ func TestRetryTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, err := New(Config{
-					Server: &url.URL{Scheme: "http", Host: "away"}, HTTP: &http.Client{Transport: transport}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
+					Server: &url.URL{Scheme: "http", Host: "away"}, Credentials: link.StaticToken("key"), HTTP: &http.Client{Transport: transport}, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 				})
 				if err != nil {
 					t.Fatal(err)

@@ -75,7 +75,7 @@ func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err
 	defer cancel()
 	req, err := u.client.request(ctx, http.MethodHead, u.sha)
 	if err != nil {
-		return 0, false, permanentError{err}
+		return 0, false, err
 	}
 	resp, err := u.client.do(req)
 	if err != nil {
@@ -87,7 +87,7 @@ func (u *upload) serverOffset(ctx context.Context) (offset int64, done bool, err
 		return 0, true, nil
 	case http.StatusNotFound:
 	default:
-		return 0, false, statusError(resp)
+		return 0, false, u.client.statusError(resp)
 	}
 	if header := resp.Header.Get(headerOffset); header != "" {
 		offset, err = strconv.ParseInt(header, 10, 64)
@@ -105,7 +105,7 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 	defer stallTimer.Stop()
 	req, err := u.client.request(ctx, http.MethodPut, u.sha)
 	if err != nil {
-		return 0, permanentError{err}
+		return 0, err
 	}
 	rest := max(u.size-offset, 0) // 0: the server verifies what it has
 	body := &uploadBody{
@@ -134,7 +134,7 @@ func (u *upload) send(ctx context.Context, offset int64) (moved int64, err error
 		}
 		return 0, permanentError{fmt.Errorf("the server rejected the bytes (%s): did the file change during the upload?", resp.Status)}
 	default:
-		return body.sent.Load(), statusError(resp)
+		return body.sent.Load(), u.client.statusError(resp)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
+	"github.com/muster-dev/muster/internal/api/sessiontoken"
 	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
@@ -18,17 +19,18 @@ import (
 
 // Config has what the operations need. Keys, Jobs, Log and Version are required.
 type Config struct {
-	Keys    store.KeyStore
-	Enrol   store.EnrolmentStore
-	Workers Workers
-	Ring    *keyring.Ring      // of Keys
-	Limits  *ratelimit.Limiter // of requests without a key; may be nil
-	Jobs    Jobs
-	Log     *slog.Logger
-	Version string         // of this build
-	Pin     string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
-	URL     string         // public URL of the server; "" takes that of each request
-	SignIn  *oidc.Provider // signs users in; nil for none
+	Keys     store.KeyStore
+	Enrol    store.EnrolmentStore
+	Workers  Workers
+	Ring     *keyring.Ring // of Keys
+	Sessions *sessiontoken.Issuer
+	Limits   *ratelimit.Limiter // of requests without a key; may be nil
+	Jobs     Jobs
+	Log      *slog.Logger
+	Version  string         // of this build
+	Pin      string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
+	URL      string         // public URL of the server; "" takes that of each request
+	SignIn   *oidc.Provider // signs users in; nil for none
 }
 
 // Jobs reads jobs.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -15,27 +16,150 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/connlimit"
+	"github.com/muster-dev/muster/internal/handshake"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/store"
 )
 
 func (a *Access) joinRoutes(rr *rest.Router) {
 	rest.Handle(rr, rest.Route{ID: "join-worker", Method: http.MethodPost, Path: link.PathJoin, Tag: "workers",
-		Summary: "Exchange a join token for a worker id and key", Verb: auth.JoinWorkers}, a.joinWorker)
+		Summary: "Register a worker and its public key with a join token", Verb: auth.JoinWorkers}, a.joinWorker)
+	rest.Handle(rr, rest.Route{ID: "register-worker-key", Method: http.MethodPost, Path: link.PathKey, Tag: "workers",
+		Summary: "Register a worker's public key in place of the bearer key that an earlier version gave it", Public: true}, a.registerKey)
+	rest.Handle(rr, rest.Route{ID: "create-worker-session", Method: http.MethodPost, Path: link.PathSession, Tag: "workers", Public: true, Audit: rest.AuditDenials,
+		Summary: "Issue the token of a worker's requests for a request that is signed with its key"}, a.createWorkerSession)
 }
 
 type joinInput struct{ Body link.JoinRequest }
 
 func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
-	worker := muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12]))
-	key := store.Key{Name: in.Body.Name, Role: string(auth.Worker), Worker: worker, CreatedAt: muster.NewTime(time.Now())}
-	secret, err := fillKey(&key)
-	rec := caller.Audit(ctx)
-	rec.Object, rec.Detail = "worker/"+string(worker), "name "+in.Body.Name
-	if err == nil {
-		_, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, key)
+	now := muster.NewTime(time.Now())
+	key := store.Key{
+		ID: newID(), Name: in.Body.Name, Hash: handshake.KeyHash(in.Body.PublicKey), Role: string(auth.Worker), Worker: muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12])), CreatedAt: now,
 	}
-	return rest.Respond(link.Joined{Worker: worker, Key: secret}), err
+	err := checkName(key.Name)
+	if err == nil {
+		err = handshake.CheckJoin(in.Body.PublicKey, bearerHash(ctx), in.Body.Name, in.Body.At, in.Body.Proof)
+	}
+	if err == nil {
+		err = handshake.CheckClock(in.Body.At, now)
+	}
+	if err == nil {
+		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, key)
+	}
+	rec := caller.Audit(ctx)
+	rec.Object, rec.Detail = "worker/"+string(key.Worker), "name "+in.Body.Name
+	return rest.Respond(link.Joined{Worker: key.Worker, Server: a.Sessions.Server()}), err
+}
+
+// bearerHash returns the hash of the token of a request.
+func bearerHash(ctx context.Context) string {
+	return auth.Hash(auth.Bearer(rest.RequestOf(ctx).Header.Get("Authorization")))
+}
+
+type registerKeyInput struct{ Body link.KeyRequest }
+
+// registerKey replaces the bearer key of a worker, which does not work from then on. The same request again has the same answer, so that a worker
+// that lost the answer keeps its identity.
+func (a *Access) registerKey(ctx context.Context, in *registerKeyInput) (*rest.Response[link.Joined], error) {
+	from, bearer := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr), bearerHash(ctx)
+	hash := handshake.KeyHash(in.Body.PublicKey)
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	p, _, err := a.Ring.ByHash(ctx, from, bearer)
+	registered := muster.CodeOf(err) == muster.Unauthenticated
+	if registered {
+		p, _, err = a.Ring.ByHash(ctx, from, hash)
+	}
+	if err != nil {
+		return nil, err
+	}
+	rec := caller.Audit(ctx)
+	rec.Object = "worker/" + string(p.Worker)
+	caller.Identify(rec, p)
+	if err := auth.Can(p, auth.ConnectWorker, auth.Object{}); err != nil {
+		return nil, err
+	}
+	if err := handshake.CheckMove(in.Body.PublicKey, bearer, in.Body.At, in.Body.Proof); err != nil {
+		return nil, err
+	}
+	if err := handshake.CheckClock(in.Body.At, muster.NewTime(time.Now())); err != nil {
+		return nil, err
+	}
+	if !registered {
+		key, err := a.Keys.KeyByHash(ctx, bearer)
+		if err != nil {
+			return nil, err
+		}
+		key.Hash, key.Prefix = hash, ""
+		if err := a.Ring.Rotate(ctx, key, nil, nil); err != nil {
+			return nil, err
+		}
+	}
+	return rest.Respond(link.Joined{Worker: p.Worker, Server: a.Sessions.Server()}), nil
+}
+
+type createWorkerSessionInput struct{ Body handshake.SessionRequest }
+
+func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessionInput) (*rest.Response[handshake.SessionGrant], error) {
+	r := &in.Body
+	from := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr)
+	hash := handshake.KeyHash(r.PublicKey)
+	p, active, err := a.Ring.ByHash(ctx, from, hash)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Check(a.Sessions.Server(), muster.NewTime(time.Now())); err != nil {
+		return nil, cmp.Or(a.Limits.Failed(ctx, from), err)
+	}
+	caller.Identify(caller.Audit(ctx), p)
+	if err := auth.Can(p, auth.ConnectWorker, auth.Object{Worker: r.Worker}); err != nil {
+		return nil, err
+	}
+	if err := active.Allow(ctx); err != nil {
+		return nil, err
+	}
+	grant, err := a.Sessions.Issue(r, hash)
+	if err != nil {
+		return nil, err
+	}
+	return rest.Respond(*grant), nil
+}
+
+// resetTTL is how long the token of a reset works.
+const resetTTL = muster.Duration(time.Hour)
+
+// ResetWorker revokes the keys of a worker, and makes a join token that works once, with which the worker joins again under its id, bound to what
+// its key was bound to.
+func (a *Access) ResetWorker(ctx context.Context, w *muster.Worker) (wire.MadeKey, error) {
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	keys, err := a.Keys.ListKeys(ctx)
+	if err != nil {
+		return wire.MadeKey{}, err
+	}
+	keys = slices.DeleteFunc(keys, func(k store.Key) bool { return k.Worker != w.ID && (k.Bounds == nil || k.Bounds.Worker != w.ID) })
+	if len(keys) == 0 {
+		return wire.MadeKey{}, muster.Errorf(muster.Conflict, "the key of worker %s was revoked, and its token expired: remove the worker and join it again", w.Name)
+	}
+	now := muster.NewTime(time.Now())
+	last := keys[len(keys)-1] // the oldest first
+	bounds := store.KeyBounds{Worker: w.ID}
+	if last.Bounds != nil {
+		bounds.Tags, bounds.Addresses = last.Bounds.Tags, last.Bounds.Addresses
+	}
+	token := store.Key{Name: "reset " + string(w.ID), Role: string(auth.Join), Project: last.Project, Approval: last.Approval, Uses: new(1), Bounds: &bounds, CreatedAt: now, ExpiresAt: now.Add(resetTTL)}
+	secret, err := a.makeKey(ctx, &token)
+	if err != nil {
+		return wire.MadeKey{}, err
+	}
+	for i := range keys {
+		if err := a.Ring.Revoke(ctx, keys[i]); err != nil && muster.CodeOf(err) != muster.NotFound {
+			return wire.MadeKey{}, err
+		}
+	}
+	return wire.MadeKey{Key: keyResponse(token), Secret: auth.WithPin(secret, a.Pin)}, nil
 }
 
 // Approve lets the keys of a pending worker take tasks, and returns after that is stored.

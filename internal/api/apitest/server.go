@@ -5,6 +5,7 @@ package apitest
 
 import (
 	"context"
+	"crypto/ed25519"
 	"io"
 	"log/slog"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
+	"github.com/muster-dev/muster/internal/api/sessiontoken"
 	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
@@ -135,10 +137,12 @@ func (s *Server) Start(tb testing.TB) {
 	must(tb, err)
 	sweep := sweeper.New(sweeper.Config{Store: s.Store, Engine: s.Engine, Logs: s.Logs, Blobs: s.Blobs, Server: retention.DefaultServerPolicy(), Log: log})
 	s.Exec = execrelay.New(s.Engine, log)
+	_, identity, err := ed25519.GenerateKey(nil)
+	must(tb, err)
 	recorder := auditlog.New(s.Store, log)
 	cfg := api.Config{
 		Exec: s.Exec, LinkExec: linkHandler, LinkExecPoll: linkHandler,
-		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Enrol: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
+		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Sessions: sessiontoken.New(identity), Enrol: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
 		Webhooks: webhooks, Secrets: s.Secrets, Notifications: s.Store, Retention: sweep, // which deletes no files here

@@ -7,10 +7,12 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api/sessiontoken"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/lru"
 	"github.com/muster-dev/muster/internal/ratelimit"
@@ -26,10 +28,17 @@ const (
 	maxSeen = 10_000
 )
 
+// Tokens verifies the tokens of workers' sessions.
+type Tokens interface {
+	// Verify returns the hash of the key of the worker for which a token was issued, and the secret of its session, or an Unauthenticated error.
+	Verify(token string) (keyHash string, secret []byte, err error)
+}
+
 // Ring finds keys by their tokens. It is safe for concurrent use.
 type Ring struct {
 	keys   store.KeyStore
 	log    *slog.Logger
+	tokens Tokens
 	limits *ratelimit.Limiter
 	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid
 
@@ -44,9 +53,9 @@ type cachedKey struct {
 	until time.Time
 }
 
-// New returns a Ring for the keys of a store. Requests without a valid key, and those of each key, have limits, which may be nil.
-func New(keys store.KeyStore, limits *ratelimit.Limiter, log *slog.Logger) *Ring {
-	return &Ring{keys: keys, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
+// New returns a Ring for the keys of a store, and the session tokens of workers. Requests without a valid key, and those of each key, have limits, which may be nil.
+func New(keys store.KeyStore, tokens Tokens, limits *ratelimit.Limiter, log *slog.Logger) *Ring {
+	return &Ring{keys: keys, tokens: tokens, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
 }
 
 // Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to
@@ -60,12 +69,30 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 		return auth.Principal{}, nil, muster.Errorf(muster.Unauthenticated,
 			"an API key is required: send it as \"Authorization: Bearer mst_…\" (on the command line use --token-file or MUSTER_TOKEN)")
 	}
+	if sessiontoken.IsToken(token) {
+		hash, secret, err := r.tokens.Verify(token)
+		if err != nil {
+			return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
+		}
+		p, active, err := r.ByHash(ctx, from, hash)
+		p.Secret = secret
+		return p, active, err
+	}
 	hash := auth.Hash(token)
 	if _, seen := r.seen.Get(hash); !seen && auth.Prefix(token) == "" {
 		if err := r.limits.Limited(ctx, from); err != nil {
 			return auth.Principal{}, nil, err
 		}
 	}
+	p, active, err := r.ByHash(ctx, from, hash)
+	if err == nil {
+		r.seen.Add(hash, struct{}{})
+	}
+	return p, active, err
+}
+
+// ByHash is Authenticate for the hash of a key.
+func (r *Ring) ByHash(ctx context.Context, from netip.Addr, hash string) (auth.Principal, *ActiveKey, error) {
 	key, active, err := r.find(ctx, hash)
 	if muster.CodeOf(err) == muster.NotFound {
 		err = muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
@@ -76,7 +103,6 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 	if err != nil {
 		return auth.Principal{}, nil, err
 	}
-	r.seen.Add(hash, struct{}{})
 	p := principal(&key)
 	if err := p.CheckAddress(from); err != nil {
 		return auth.Principal{}, nil, err
@@ -131,6 +157,9 @@ func (r *Ring) find(ctx context.Context, hash string) (store.Key, *ActiveKey, er
 
 // activate returns a key with its ActiveKey. The caller holds mu.
 func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
+	if key.Quarantined != "" {
+		return store.Key{}, nil, QuarantinedError(key.Worker, key.Quarantined)
+	}
 	if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {
 		return store.Key{}, nil, expiredError(key)
 	}
@@ -236,6 +265,32 @@ func (r *Ring) Revoke(ctx context.Context, key store.Key) error {
 			}
 			r.deactivate(child.ID, cause)
 		}
+	}
+	return err
+}
+
+// QuarantinedError is the error of what a quarantined worker requests.
+func QuarantinedError(worker muster.WorkerID, why string) error {
+	return muster.Errorf(muster.Forbidden, "worker %s is quarantined: %s; muster workers reset %s makes it a new identity", worker, why, worker)
+}
+
+// Quarantine refuses the keys of a worker, also after a restart, and ends what they opened.
+func (r *Ring) Quarantine(ctx context.Context, worker muster.WorkerID, why string) error {
+	keys, err := r.keys.ListKeys(ctx)
+	if err != nil {
+		return err
+	}
+	keys = slices.DeleteFunc(keys, func(k store.Key) bool { return k.Worker != worker })
+	for i := range keys {
+		keys[i].Quarantined = why
+	}
+	err = r.keys.PutKeys(ctx, keys...)
+	r.mu.Lock()
+	r.epoch++
+	clear(r.cache)
+	r.mu.Unlock()
+	for i := range keys {
+		r.deactivate(keys[i].ID, QuarantinedError(worker, why))
 	}
 	return err
 }

@@ -37,7 +37,7 @@ func (k *slowKeys) DeleteKey(context.Context, string) error { return nil }
 // A key that was read before its revocation is neither accepted nor cached after it.
 func TestRevocationDuringLookup(t *testing.T) {
 	slow := &slowKeys{lookupStarted: make(chan struct{}), revokedCh: make(chan struct{})}
-	k := New(slow, nil, slog.New(slog.DiscardHandler))
+	k := New(slow, nil, nil, slog.New(slog.DiscardHandler))
 	var lookup sync.WaitGroup
 	lookup.Go(func() {
 		if _, _, err := k.Authenticate(t.Context(), netip.Addr{}, "token"); muster.CodeOf(err) != muster.Unauthenticated {
@@ -74,7 +74,7 @@ func TestGrantsExpireWithTheirKeys(t *testing.T) {
 			"revoked": {func(k *Ring) { _ = k.Revoke(t.Context(), store.Key{ID: "k1", Name: "ci"}) }, "was revoked"},
 			"expired": {func(*Ring) { time.Sleep(time.Hour) }, "expired at"},
 		} {
-			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, nil, slog.New(slog.DiscardHandler))
+			k := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}, nil, nil, slog.New(slog.DiscardHandler))
 			_, g, err := k.Authenticate(t.Context(), netip.Addr{}, "token")
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +116,7 @@ func (s *useStore) TouchKeys(_ context.Context, uses []store.KeyUse) error {
 func TestUsesAreStoredOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &useStore{oneKey: oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer), Hash: "h"}}, stored: make(chan []store.KeyUse, 9)}
-		r := New(s, nil, slog.New(slog.DiscardHandler))
+		r := New(s, nil, nil, slog.New(slog.DiscardHandler))
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { _ = r.Run(ctx) })
@@ -182,7 +182,7 @@ func TestUsesAreStoredOnceAMinute(t *testing.T) {
 
 // BenchmarkAuthenticate measures what each request costs with a key that is in use.
 func BenchmarkAuthenticate(b *testing.B) {
-	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, nil, slog.New(slog.DiscardHandler))
+	r := New(oneKey{key: store.Key{ID: "k1", Name: "ci", Role: string(auth.Viewer)}}, nil, nil, slog.New(slog.DiscardHandler))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := r.Authenticate(b.Context(), netip.AddrFrom4([4]byte{10, 0, 0, 1}), "mst_viewer_abcdefghabcdefghabcdefghabcdefgh"); err != nil {
@@ -195,7 +195,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 func TestExtendedKeysDoNotExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		keys := &oneKey{key: store.Key{ID: "k1", Name: "rig", Role: string(auth.Worker), Worker: "w1", Approval: true, ExpiresAt: muster.NewTime(time.Now()).Add(muster.Duration(time.Hour))}}
-		ring := New(keys, nil, slog.New(slog.DiscardHandler))
+		ring := New(keys, nil, nil, slog.New(slog.DiscardHandler))
 		p, active, err := ring.Authenticate(t.Context(), netip.Addr{}, "token")
 		if err != nil || !p.Pending {
 			t.Fatalf("%+v, %v", p, err)

@@ -218,9 +218,11 @@ func StateStyle(state string) term.Style {
 }
 
 // WorkerStatus returns the state of a worker in one word. An active worker that takes no tasks because of its
-// machine's owner is constrained; one that the scheduler avoids because attempts fail there is avoided.
+// machine's owner is constrained; one whose identity is not accepted is quarantined; one that the scheduler avoids because attempts fail there is avoided.
 func WorkerStatus(w *muster.Worker) string {
 	switch {
+	case w.Quarantined != "":
+		return "quarantined"
 	case w.State != muster.WorkerActive:
 		return string(w.State)
 	case w.Constrained != "":

@@ -133,6 +133,37 @@ func (a *runner) healCommand() *cli.Command {
 	})
 }
 
+func (a *runner) resetCommand() *cli.Command {
+	c := &remote.QueryOptions{}
+	return a.NewCommand(app.Command{
+		Name: "reset", Usage: "Give a worker a new identity, such as after its old one was copied", Args: "WORKER", Complete: c.CompleteWorkers().Once(), Flags: c.Flags(),
+		Description: workerNameHelp + " Its key is revoked at once. The command prints a join token that works once within an hour: start the worker with it " +
+			"on the right machine and data directory, and it keeps its id, name and tags, and what its old token bound it to.",
+		Run: func(ctx context.Context, args []string) error {
+			if len(args) != 1 {
+				return muster.Errorf(muster.Invalid, "missing worker: give one; muster workers lists them")
+			}
+			server, err := c.Connect()
+			if err != nil {
+				return err
+			}
+			w, err := server.Worker(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			made, err := server.ResetWorker(ctx, string(w.ID))
+			if err != nil {
+				return err
+			}
+			return app.PrintItems(a.App, c.OutputOptions, []client.MadeKey{made}, func(k client.MadeKey) string { return k.Secret }, func(k client.MadeKey) error {
+				a.Messagef("worker %s: its key was revoked; start it on its machine within an hour:", term.Sanitize(w.Name))
+				_, err := fmt.Fprintf(a.Out, "MUSTER_JOIN_TOKEN=%s muster worker --server %s\n", term.Sanitize(k.Secret), term.Sanitize(server.URL()))
+				return err
+			})
+		},
+	})
+}
+
 func (a *runner) removeCommand() *cli.Command {
 	c := &remote.QueryOptions{}
 	return a.NewCommand(app.Command{

@@ -37,7 +37,7 @@ func Command(base *app.App) *cli.Command {
 		Name: "workers", Usage: "List and control workers", Category: app.CategoryAdmin,
 		Flags: c.Flags(app.Option{Name: "all", Short: "a", Usage: "Include workers that have left"}.BoolVar(&c.all), watch.Flag(&c.watch)),
 		Commands: []*cli.Command{
-			a.showWorkerCommand(), a.approveCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.removeCommand(),
+			a.showWorkerCommand(), a.approveCommand(), a.drainCommand(), a.pauseCommand(), a.resumeCommand(), a.healCommand(), a.resetCommand(), a.removeCommand(),
 		},
 		Run: func(ctx context.Context, _ []string) error { return a.workers(ctx, c) },
 	})

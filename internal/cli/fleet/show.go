@@ -39,6 +39,7 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	state := app.WorkerStatus(&w)
 	f.AddPainted("state", app.StateStyle(state), state)
 	f.Add("", stateOnReturn(&w))
+	f.Add("quarantined", w.Quarantined)
 	f.Add("constrained", w.Constrained)
 	if h := w.Health; h != nil {
 		f.Add("avoided", h.Avoided)

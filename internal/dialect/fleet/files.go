@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/transfer"
+	"github.com/muster-dev/muster/internal/link"
 )
 
 const (
@@ -25,7 +26,10 @@ const (
 func (w *Worker) blobs() *transfer.Client {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.fleet.blobs.WithKey(w.apiKey)
+	if w.credentials == nil { // it had no session yet
+		return w.fleet.blobs.WithCredentials(link.StaticToken(""))
+	}
+	return w.fleet.blobs.WithCredentials(w.credentials)
 }
 
 // contextUntilDone returns a context that also ends when the task is done.

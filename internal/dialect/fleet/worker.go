@@ -54,7 +54,7 @@ type Worker struct {
 	tasks         map[string]*Task // that are not done
 	orphans       map[string]string
 	constraints   map[string]string
-	apiKey        string // for transfers
+	credentials   *agent.Credentials // of the current session
 	dialer        *switchDialer
 	agent         *agent.Agent       // of the current session; nil for none
 	leaveSession  context.CancelFunc // ends the session with a goodbye
@@ -469,8 +469,10 @@ func (w *Worker) runSession(ctx context.Context) error {
 	defer leave()
 	ended := make(chan struct{})
 	w.mu.Lock()
-	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Credentials: link.StaticToken(id.Key), HTTP: w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)}
-	w.apiKey, w.dialer = id.Key, &switchDialer{inner: dial, opened: make(chan struct{})}
+	from := w.fleet.cfg.Server.HTTPFrom(w.facts.Remote)
+	w.credentials = agent.NewCredentials(id, w.fleet.server, from, w.dir(), w.log)
+	dial := &wslink.Dialer{Server: w.fleet.cfg.Server.URL, Credentials: w.credentials, HTTP: from}
+	w.dialer = &switchDialer{inner: dial, opened: make(chan struct{})}
 	w.dialer.setOpen(!w.silent || w.runsTask())
 	if w.silent && w.runsTask() { // BusyTimeout starts now
 		w.silent, w.lastSeen = false, time.Now()

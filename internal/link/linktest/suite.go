@@ -83,7 +83,7 @@ type credential link.Credential
 func (c credential) Current(context.Context) (link.Credential, error) { return link.Credential(c), nil }
 
 // Refused implements link.Credentials.
-func (credential) Refused(string) bool { return false }
+func (credential) Refused(_ string, err error) error { return err }
 
 func sealedCredential() credential { return credential{sealedKey, bytes.Repeat([]byte{7}, 32)} }
 

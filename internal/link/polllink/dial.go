@@ -192,7 +192,10 @@ func (c *workerConn) authorized(ctx context.Context, request func(link.Credentia
 			return err
 		}
 		err = request(cred)
-		if muster.CodeOf(err) != muster.Unauthenticated || !c.credentials.Refused(cred.Token) {
+		if muster.CodeOf(err) != muster.Unauthenticated {
+			return err
+		}
+		if err = c.credentials.Refused(cred.Token, err); err != nil {
 			return err
 		}
 	}

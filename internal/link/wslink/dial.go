@@ -47,8 +47,10 @@ func (d *Dialer) dial(ctx context.Context, path, execID string) (link.FrameConn,
 			return nil, link.DialError(d.Server, err)
 		}
 		conn, err := d.upgrade(ctx, path, cred.Token, link.OfferSeal(cred.Secret, execID))
-		if muster.CodeOf(err) == muster.Unauthenticated && d.Credentials.Refused(cred.Token) {
-			continue
+		if muster.CodeOf(err) == muster.Unauthenticated {
+			if err = d.Credentials.Refused(cred.Token, err); err == nil {
+				continue
+			}
 		}
 		return conn, err
 	}

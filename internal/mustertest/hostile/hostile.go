@@ -21,6 +21,7 @@ import (
 	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/testkit"
 )
 
@@ -60,9 +61,7 @@ func Refuse(tb testing.TB) string {
 	})
 	go func() { _ = sessions.Run(tb.Context()) }() // ends with the test
 	mux.Handle(link.PathSocket, sessions)
-	mux.HandleFunc(link.PathJoin, func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(link.Joined{Worker: "w-hostile", Key: "mst_worker_" + strings.Repeat("h", 32)}) // the worker may be gone
-	})
+	testworker.Serve(mux, "w-hostile", "token")
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)

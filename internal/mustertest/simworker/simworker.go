@@ -3,14 +3,10 @@
 package simworker
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -18,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -66,32 +61,6 @@ func Run(ctx context.Context, cfg Config, ready func()) error {
 		})
 	}
 	return group.Wait()
-}
-
-// join exchanges the join token for a worker's own id and key.
-func join(ctx context.Context, cfg *Config, name string) (joined link.Joined, err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	body, err := json.Marshal(link.JoinRequest{Name: name})
-	if err != nil {
-		return joined, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.Server+link.PathJoin, bytes.NewReader(body))
-	if err != nil {
-		return joined, err
-	}
-	req.Header.Set("Authorization", "Bearer "+cfg.JoinToken)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return joined, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		return joined, fmt.Errorf("join: %s: %s", resp.Status, text)
-	}
-	return joined, json.NewDecoder(resp.Body).Decode(&joined)
 }
 
 // devices makes up the hardware of a worker.

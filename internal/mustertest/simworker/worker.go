@@ -3,12 +3,14 @@ package simworker
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -32,13 +34,13 @@ var _ link.FrameSource = (*worker)(nil)
 
 func (w *worker) run(ctx context.Context) error {
 	name := fmt.Sprintf("sim-%04d", w.index)
-	joined, err := join(ctx, w.cfg, name)
+	joined, err := testworker.Join(ctx, http.DefaultClient, w.cfg.Server, w.cfg.JoinToken, name)
 	if err != nil {
 		return err
 	}
 	w.gpus = w.cfg.devices(joined.Worker)
 	w.held = map[muster.AttemptID]*time.Timer{}
-	conn, err := (&wslink.Dialer{Server: w.cfg.Server, Credentials: link.StaticToken(joined.Key)}).Dial(ctx)
+	conn, err := (&wslink.Dialer{Server: w.cfg.Server, Credentials: joined}).Dial(ctx)
 	if err != nil {
 		return err
 	}

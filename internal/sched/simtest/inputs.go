@@ -99,6 +99,8 @@ func (w *simulation) userEvents() []sched.Event {
 		events = append(events, chosen.approve())
 	case 13:
 		events = append(events, sched.Approve{Worker: wk}) // or the server stops before it has noted the approval
+	case 14:
+		events = append(events, sched.Quarantine{Worker: wk, Reason: "its identity was copied"})
 	case 0:
 		events = append(events, sched.Pause{Worker: wk, On: true})
 	case 1:

@@ -94,6 +94,7 @@ func (r row) key(k *store.Key) {
 	jsonPtr(r, &k.Bounds)
 	r.bool(&k.Approval)
 	optText(r, &k.JoinedBy)
+	optText(r, &k.Quarantined)
 }
 
 // Enroll implements store.EnrolmentStore.
@@ -106,7 +107,22 @@ func (s *Store) Enroll(ctx context.Context, token string, k store.Key) (store.Ke
 		if !found {
 			return muster.Errorf(muster.Unauthenticated, "the key %q was revoked", token)
 		}
-		k.Project, k.Bounds, k.Approval, k.JoinedBy = by.Project, by.Bounds, by.Approval, by.ID
+		old, repeated, err := first(c, "SELECT "+keyColumns+" FROM api_key WHERE hash = ?", values(k.Hash), row.key)
+		if err != nil {
+			return err
+		}
+		if repeated && old.JoinedBy != by.ID {
+			return muster.Errorf(muster.Conflict, "worker %s has joined with this key pair by another token: delete the identity.json of the worker that is to join", old.Worker)
+		}
+		if repeated {
+			k = old
+			return nil
+		}
+		k.Project, k.Approval, k.JoinedBy = by.Project, by.Approval, by.ID
+		if k.Bounds = by.Bounds; k.Bounds != nil && k.Bounds.Worker != "" {
+			bounds := *k.Bounds
+			k.Worker, bounds.Worker, k.Bounds = bounds.Worker, "", &bounds
+		}
 		if k.Approval {
 			k.ExpiresAt = k.CreatedAt.Add(store.PendingTTL)
 			n, _, err := first(c, "SELECT count(*) FROM api_key INDEXED BY api_key_approval WHERE approval = 1 AND worker IS NOT NULL AND expires_at > ?", values(int64(k.CreatedAt)), number[int])

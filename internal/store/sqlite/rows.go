@@ -24,8 +24,8 @@ const (
 	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token"
-	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject, uses, bounds, approval, joined_by"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token, quarantined"
+	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject, uses, bounds, approval, joined_by, quarantined"
 )
 
 // upsert returns the statement that inserts a row or replaces all but its key, which is the first nkeys columns.
@@ -326,4 +326,5 @@ func (r row) worker(w *muster.Worker) {
 	jsonList(r, &w.Projects)
 	r.bool(&w.Pending)
 	optText(r, &w.Token)
+	optText(r, &w.Quarantined)
 }

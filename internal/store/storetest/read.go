@@ -180,6 +180,11 @@ func enrolment(t *testing.T, f *fixture) {
 		t.Errorf("%d workers joined by a key with 3 uses", joined.Load())
 	}
 	f.reopen(t)
+	keys := must(f.ListKeys(t.Context()))(t)
+	first := keys[slices.IndexFunc(keys, func(k store.Key) bool { return k.Worker != "" })]
+	again := first
+	again.ID, again.Worker = "another", "w-another"
+	wantEqual(t, "the key of a worker that joins again", first, must(f.Enroll(t.Context(), "t1", again))(t))
 	_, err := f.Enroll(t.Context(), "t1", worker(11))
 	wantCode(t, "a join without uses", err, muster.Forbidden)
 	token.Uses = new(0)
@@ -192,6 +197,20 @@ func enrolment(t *testing.T, f *fixture) {
 	wantEqual(t, "tags", []string{"eu", "trusted"}, must(f.BoundTags(t.Context()))(t))
 	_, err = f.Enroll(t.Context(), "t2", worker(11))
 	wantCode(t, "a join by an unknown key", err, muster.Unauthenticated)
+	noError(t, f.PutKeys(t.Context(), store.Key{ID: "t4", Name: "other", Hash: hexOf("4"), Role: "join", CreatedAt: 1}))
+	_, err = f.Enroll(t.Context(), "t4", again)
+	wantCode(t, "a join with a key pair of a worker that joined by another token", err, muster.Conflict)
+	reset := store.Key{ID: "t5", Name: "reset", Hash: hexOf("5"), Role: "join", CreatedAt: 1, Uses: new(1), Bounds: &store.KeyBounds{Tags: []string{"eu"}, Worker: "w-reset"}}
+	noError(t, f.PutKeys(t.Context(), reset))
+	back := must(f.Enroll(t.Context(), "t5", worker(12)))(t)
+	if back.Worker != "w-reset" || !reflect.DeepEqual(back.Bounds, &store.KeyBounds{Tags: []string{"eu"}}) {
+		t.Errorf("a worker that joins by a token of its own has the key %+v", back)
+	}
+	back.Quarantined = "copied"
+	noError(t, f.PutKeys(t.Context(), back))
+	wantEqual(t, "a quarantined key", back, must(f.KeyByHash(t.Context(), back.Hash))(t))
+	noError(t, f.DeleteKey(t.Context(), back.ID))
+	noError(t, f.DeleteKey(t.Context(), "t5"))
 	pendingWorkers(t, f, worker)
 }
 
