@@ -118,6 +118,10 @@ func (r Reason) Meaning() string {
 		return "${…} could not be resolved"
 	case NeedNotMet:
 		return "a task that it needs did not succeed"
+	case ConditionFalse:
+		return "its condition when is false"
+	case JobStopped:
+		return "too many tasks of the job had failed: see on_failure"
 	case CrashLimit:
 		return "too many workers crashed while they ran it"
 	case WorkerLost:

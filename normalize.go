@@ -9,7 +9,7 @@ import (
 // DefaultProject is the project of a spec without one.
 const DefaultProject = "default"
 
-// Normalize returns a copy of s with defaults set: the name, project and priority, and each
+// Normalize returns a copy of s with defaults set: the name, project, priority and failure policy, and each
 // stage's name, kind and, with an image, isolation. It removes the / at the end of a checkpoint's
 // path. Defaults that apply while a task runs (retries, kill, disconnect) are not set. The copy
 // shares values below the stages with s: do not modify either in depth.
@@ -24,6 +24,9 @@ func (s *Spec) Normalize() *Spec {
 	}
 	if n.Priority == nil {
 		n.Priority = new(DefaultPriority)
+	}
+	if n.OnFailure == "" && n.MaxFailures > 0 {
+		n.OnFailure = OnFailureStop
 	}
 	for i := range n.Tasks {
 		t := &n.Tasks[i]

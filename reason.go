@@ -22,6 +22,8 @@ const (
 	DiskFull        Reason = "disk_full"      // the worker's disk
 	BadReference    Reason = "bad_reference"  // ${…} could not be resolved
 	NeedNotMet      Reason = "need_not_met"   // a needed task did not succeed
+	ConditionFalse  Reason = "condition_false" // its when is false
+	JobStopped      Reason = "job_stopped"    // too many tasks of the job failed, see on_failure
 	CrashLimit      Reason = "crash_limit"    // too many workers crashed while running it
 	WorkerLost      Reason = "worker_lost"    // the lease expired without contact
 	WorkerRestarted Reason = "worker_restart" // reconnected without the attempt
@@ -52,7 +54,7 @@ var fleetReasons = []Reason{
 // Reasons lists every reason but NoReason.
 var Reasons = []Reason{
 	ExitCode, Signal, OutOfMemory, Timeout, QueueTimeout, ArtifactMissing, Dependency, FetchFailed, UploadFailed,
-	StartFailed, DiskFull, BadReference, NeedNotMet, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
+	StartFailed, DiskFull, BadReference, NeedNotMet, ConditionFalse, JobStopped, CrashLimit, WorkerLost, WorkerRestarted, WorkerShutdown, Rejected,
 	CancelledByUser, WorkerInternal, TaskInvalid, ResultInvalid, PIDLimit, DiskLimit,
 	GPUMemory, GPUFault, Preempted, GangMember, ImageMissing, ImagePull, EngineFailed, BadInput, Diverged,
 }

@@ -32,7 +32,12 @@ type Spec struct {
 	Project  string            `json:"project,omitempty"`
 	Priority *int              `json:"priority,omitempty"` // 0 to 100, higher first
 	Labels   map[string]string `json:"labels,omitempty"`
+	Params   map[string]Param  `json:"params,omitempty"`
 	Notify   []Notify          `json:"notify,omitempty"`
+
+	OnFailure   string `json:"on_failure,omitempty"`   // continue (default), or stop; default with MaxFailures: stop
+	MaxFailures int    `json:"max_failures,omitempty"` // on_failure: stop: tasks that may fail before the job stops
+
 	Tasks    []TaskSpec        `json:"tasks"`
 }
 
@@ -40,7 +45,8 @@ type Spec struct {
 type TaskSpec struct {
 	Name         string            `json:"name,omitempty"`
 	Kind         string            `json:"kind,omitempty"`
-	Needs        []string          `json:"needs,omitempty"` // stages that must succeed first
+	Needs        []string          `json:"needs,omitempty"` // stages that must end first, and succeed unless When says otherwise
+	When         string            `json:"when,omitempty"`  // succeeded (default), failed, always, or an expression over results of other stages
 	Array        *Array            `json:"array,omitempty"`
 	Matrix       *Matrix           `json:"matrix,omitempty"`
 	Files        string            `json:"files,omitempty"` // a local folder; once submitted, sha256:… of a Tree
@@ -70,6 +76,30 @@ type TaskSpec struct {
 	NProcPerNode int               `json:"nproc_per_node,omitempty"` // processes that the launcher starts; 0 means one per GPU, at least one
 	Gang         *Gang             `json:"gang,omitempty"`
 	Input        json.RawMessage   `json:"input,omitempty"` // for the kind
+}
+
+// The values of Spec.OnFailure.
+const (
+	OnFailureContinue = "continue" // stages that do not need a failed one run
+	OnFailureStop     = "stop"     // the other tasks are cancelled, except in stages that run after failures
+)
+
+// The values of TaskSpec.When that are not expressions.
+const (
+	WhenSucceeded = "succeeded" // all tasks of the needed stages have succeeded
+	WhenFailed    = "failed"    // they have ended, and one of them, or of the stages before them, has failed or timed out
+	WhenAlways    = "always"    // they have ended
+)
+
+// RunsAfterFailure reports whether the stage may run when a stage that it needs did not succeed.
+func (t *TaskSpec) RunsAfterFailure() bool { return t.When == WhenFailed || t.When == WhenAlways }
+
+// WhenExpression returns the stage's condition, or "".
+func (t *TaskSpec) WhenExpression() string {
+	if t.RunsAfterFailure() || t.When == WhenSucceeded {
+		return ""
+	}
+	return t.When
 }
 
 // The kinds that every worker supports. Noop succeeds at once without a process.

@@ -32,14 +32,15 @@ type rule struct {
 var rules = map[string]rule{
 	"":             {ring: vocabulary},
 	"placement":    {ring: pure, internal: []string{"policy"}},
-	"dag":          {ring: pure},
+	"dag":          {ring: pure, external: []string{"github.com/expr-lang/expr"}},
 	"specvalidate": {ring: pure, internal: []string{"dag"}},
 	"auth":         {ring: pure},
 	"policy":       {ring: pure},
 	"usageseries":  {ring: pure},
 	"retention":    {ring: pure},
 	"cid":          {ring: pure},
-	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue"}},
+	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue", "sched/retry"}},
+	"sched/retry":  {ring: pure},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
 	"audit":    {ring: pure},

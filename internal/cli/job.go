@@ -84,6 +84,20 @@ func (v *jobView) loadOnlyTask(ctx context.Context, server *client.Client) error
 	return err
 }
 
+// formatParams lists the values of a job's parameters.
+func formatParams(params map[string]muster.Param) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		p := params[name]
+		value := p.Value
+		if value == nil {
+			value = p.Default
+		}
+		all = append(all, name+"="+strings.Trim(string(value), `"`))
+	}
+	return strings.Join(all, " ")
+}
+
 func (a *runner) drawJob(v jobView, wide bool) error {
 	now := time.Now()
 	f := app.Details{App: a.App}
@@ -103,6 +117,9 @@ func (a *runner) drawJob(v jobView, wide bool) error {
 		labels = append(labels, name+"="+v.Labels[name])
 	}
 	f.Add("labels", strings.Join(labels, " "))
+	if v.Spec != nil {
+		f.Add("params", formatParams(v.Spec.Params))
+	}
 	f.Add("created", app.FormatPast(v.CreatedAt, now))
 	if v.StartedAt != 0 {
 		f.Add("queued", "for "+term.FormatDuration(v.StartedAt.Sub(v.CreatedAt).Std()))

@@ -25,6 +25,7 @@ import (
 
 type submitConfig struct {
 	remote.QueryOptions
+	params map[string]string
 	follow bool
 }
 
@@ -34,21 +35,27 @@ func (a *runner) submitCommand() *cli.Command {
 		Examples: []app.HelpRow{
 			{Name: "muster submit job.yaml", Usage: "Submit the jobs of a file"},
 			{Name: "muster submit --follow job.yaml", Usage: "Show their output until they end"},
+			{Name: "muster submit train.yaml -p lr=0.01", Usage: "Give the parameter lr of the spec a value"},
 			{Name: "muster job 17 -o json | jq .spec | muster submit -", Usage: "Submit the spec of job 17 again, as muster rerun does"},
 		},
 		Name: "submit", Usage: "Submit job specs", Args: "FILE…", Category: app.CategorySubmit,
-		Flags: c.Flags(app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
+		Flags: c.Flags(paramOption(&c.params),
+			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the jobs and exit with the status of the first that fails"}.BoolVar(&c.follow)),
 		Description: "A file is YAML or JSON, with one or more documents; - means standard input. Local paths in a spec (script.file, files) " +
 			"are relative to its file and are uploaded with the job. If any file is invalid, nothing is submitted.",
 		Run: func(ctx context.Context, args []string) error { return a.submit(ctx, c, args) },
 	})
 }
 
+func paramOption(params *map[string]string) cli.Flag {
+	return app.Option{Name: "param", Short: "p", Usage: "Value of a parameter that the spec declares under params; may be repeated"}.MapVar(params)
+}
+
 func (a *runner) submit(ctx context.Context, c *submitConfig, args []string) error {
 	if c.follow && !c.Human() {
 		return muster.Errorf(muster.Invalid, "--follow cannot be combined with --output or --quiet")
 	}
-	docs, err := a.loadSpecs(ctx, args)
+	docs, err := a.loadSpecs(ctx, args, c.params)
 	if err != nil {
 		return err
 	}
@@ -206,7 +213,8 @@ type document struct {
 	dir    string // the directory of local paths
 	name   string // of the file in messages
 	source []byte // content of the file; nil without a file
-	index  int    // of the document in the file, from 0
+	params map[string]string
+	index  int // of the document in the file, from 0
 }
 
 // locateErrors prints field errors of the server with their positions in the file. It returns other errors unchanged.
@@ -224,7 +232,7 @@ func (a *runner) locateErrors(ctx context.Context, d document, err error) error 
 		return rejected
 	}
 	n := -1
-	_, located := spec.ParseContext(ctx, d.source, d.name, func(*muster.Spec) []muster.FieldError {
+	_, located := spec.ParseParams(ctx, d.source, d.name, d.params, func(*muster.Spec) []muster.FieldError {
 		if n++; n == d.index {
 			return e.Fields
 		}
@@ -239,7 +247,7 @@ func (a *runner) locateErrors(ctx context.Context, d document, err error) error 
 
 // loadSpecs reads the documents of all files and inlines script files. It prints the errors of all files,
 // with their positions, before it returns an error.
-func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, error) {
+func (a *runner) loadSpecs(ctx context.Context, names []string, params map[string]string) ([]document, error) {
 	if len(names) == 0 {
 		return nil, muster.Errorf(muster.Invalid, "missing file: use the path of a job spec, or - for standard input")
 	}
@@ -250,7 +258,7 @@ func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, err
 		if err != nil {
 			return nil, err
 		}
-		parsed, err := parseSpecs(ctx, name, source)
+		parsed, err := parseSpecs(ctx, name, source, params)
 		if err != nil {
 			if muster.CodeOf(err) != muster.InvalidSpec {
 				return nil, err
@@ -267,7 +275,11 @@ func (a *runner) loadSpecs(ctx context.Context, names []string) ([]document, err
 	if len(invalid) > 0 {
 		return nil, &app.StatusError{Status: app.ExitInvalidSpec, Err: fmt.Errorf("nothing was submitted: fix %s first", strings.Join(invalid, ", "))}
 	}
-	return docs, nil
+	specs := make([]*muster.Spec, len(docs))
+	for i, d := range docs {
+		specs[i] = d.spec
+	}
+	return docs, spec.CheckParams(params, specs)
 }
 
 // readSpec reads a file, at most muster.MaxSpecSize + 1 bytes.
@@ -291,12 +303,12 @@ func (a *runner) readSpec(name string) ([]byte, error) {
 	return data, nil
 }
 
-func parseSpecs(ctx context.Context, name string, source []byte) ([]document, error) {
+func parseSpecs(ctx context.Context, name string, source []byte, params map[string]string) ([]document, error) {
 	label, dir := name, filepath.Dir(name)
 	if name == "-" {
 		label, dir = "standard input", "."
 	}
-	specs, err := spec.ParseContext(ctx, source, label, func(s *muster.Spec) []muster.FieldError {
+	specs, err := spec.ParseParams(ctx, source, label, params, func(s *muster.Spec) []muster.FieldError {
 		return document{spec: s, dir: dir}.inlineLocalFiles()
 	})
 	if err != nil {
@@ -304,7 +316,7 @@ func parseSpecs(ctx context.Context, name string, source []byte) ([]document, er
 	}
 	docs := make([]document, len(specs))
 	for i, s := range specs {
-		docs[i] = document{spec: s, dir: dir, name: label, source: source, index: i}
+		docs[i] = document{spec: s, dir: dir, name: label, source: source, params: params, index: i}
 	}
 	return docs, nil
 }
@@ -399,12 +411,17 @@ func interpreter(extension string) []string {
 	return []string{program}
 }
 
+type planConfig struct {
+	remote.QueryOptions
+	params map[string]string
+}
+
 func (a *runner) planCommand() *cli.Command {
-	c := &remote.QueryOptions{}
+	c := &planConfig{}
 	return a.NewCommand(app.Command{
-		Name: "plan", Usage: "Validate job specs and show where their tasks would run", Args: "FILE…", Category: app.CategorySubmit, Flags: c.Flags(),
-		Description: "The exit status is 1 if no worker can run one of the stages.",
-		Run:         func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
+		Name: "plan", Usage: "Validate job specs and show where their tasks would run", Args: "FILE…", Category: app.CategorySubmit,
+		Flags: c.Flags(paramOption(&c.params)), Description: "The exit status is 1 if no worker can run one of the stages.",
+		Run: func(ctx context.Context, args []string) error { return a.plan(ctx, c, args) },
 	})
 }
 
@@ -466,8 +483,8 @@ func (a *runner) planDocument(ctx context.Context, server *client.Client, doc do
 	return plan, nil
 }
 
-func (a *runner) plan(ctx context.Context, c *remote.QueryOptions, args []string) error {
-	docs, err := a.loadSpecs(ctx, args)
+func (a *runner) plan(ctx context.Context, c *planConfig, args []string) error {
+	docs, err := a.loadSpecs(ctx, args, c.params)
 	if err != nil {
 		return err
 	}

@@ -20,10 +20,16 @@ func ReferencedStages(s *muster.Spec) map[int]bool {
 				referenced[from] = true
 			}
 		}
-		forEachRef(&s.Tasks[i], isRef, func(_ string, body string) {
+		refer := func(_, body string) {
 			r, _ := parse(body)
 			referenced[stageIndex(s, r.stage)] = true
-		})
+		}
+		forEachRef(&s.Tasks[i], isRef, refer)
+		for _, p := range split(s.Tasks[i].WhenExpression(), isRef) {
+			if p.ref {
+				refer("when", p.text)
+			}
+		}
 	}
 	return referenced
 }
@@ -59,22 +65,52 @@ func Check(s *muster.Spec) []muster.FieldError {
 			}
 		}
 	}
+	conditions := 0
 	for i := range s.Tasks {
 		c := checker{spec: s, stage: i, stages: stages, needs: needs}
-		forEachRef(&s.Tasks[i], looksLikeRef, func(path, body string) {
-			if len(problems) == limit {
-				return
+		report := func(path, message, hint string) {
+			if len(problems) < limit && message != "" {
+				problems = append(problems, muster.FieldError{Path: fmt.Sprintf("tasks[%d].%s", i, path), Message: message, Hint: hint})
 			}
+		}
+		forEachRef(&s.Tasks[i], looksLikeRef, func(path, body string) {
 			if message, hint := c.check(path, body); message != "" {
-				problems = append(problems, muster.FieldError{
-					Path:    fmt.Sprintf("tasks[%d].%s", i, path),
-					Message: fmt.Sprintf("${%s}: %s", body, message),
-					Hint:    hint,
-				})
+				report(path, fmt.Sprintf("${%s}: %s", body, message), hint)
 			}
 		})
+		if conditions += len(s.Tasks[i].WhenExpression()); conditions > MaxConditions {
+			report("when", fmt.Sprintf("the conditions of the job are more than %s", muster.Size(MaxConditions)), "compute them in a stage, and refer to its result")
+			break
+		}
+		message, hint := c.checkCondition()
+		report("when", message, hint)
 	}
 	return problems
+}
+
+// checkCondition checks the expression of when. All of its references must be to other stages.
+func (c *checker) checkCondition() (message, hint string) {
+	text := c.spec.Tasks[c.stage].WhenExpression()
+	if text == "" || len(text) > MaxCondition {
+		return "", ""
+	}
+	if !strings.Contains(text, "${") {
+		return fmt.Sprintf("%q is no condition", muster.Truncate(text)), "write succeeded, failed, always, or a condition such as ${train.result.accuracy} > 0.9"
+	}
+	_, bodies, err := compileCondition(text)
+	if err != nil {
+		return err.Error(), ""
+	}
+	for _, body := range bodies {
+		r, ok := parse(body)
+		if _, known := c.stages[r.stage]; !ok || !known {
+			return fmt.Sprintf("${%s}: there is no stage %s", body, r.stage), c.stageHint(r.stage)
+		}
+		if message, hint := c.check("when", body); message != "" {
+			return fmt.Sprintf("${%s}: %s", body, message), hint
+		}
+	}
+	return "", ""
 }
 
 // looksLikeRef reports whether Check checks a body.

@@ -8,6 +8,7 @@
 //	${train.result}             the stage's result, as compact JSON
 //	${train.result.a.0.b}       a part of it: members by name, list items by number
 //	${train.3.result.loss}      of an array's element 3, or of a matrix's element at position 3
+//	${train.*.result.loss}      a list of the values of all elements that have succeeded, at most 10,000
 //	${train.exit_code}          the exit code of its process
 //	${train.artifacts.m.pt.sha256}  of the artifact m.pt; also .size, and .url on the server
 //	${index}                    this element's number; 0 for a plain task

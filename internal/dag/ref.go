@@ -12,7 +12,8 @@ import (
 // reference is a parsed body such as "train.3.result.a.0".
 type reference struct {
 	stage   string
-	index   int // of the element, or -1
+	index   int  // of the element, or -1
+	all     bool // of all elements: the value is a list
 	field   string
 	path    []string // within the result
 	name    string   // of the artifact
@@ -45,6 +46,9 @@ func parse(body string) (reference, bool) {
 	rest := strings.Split(m[2], ".")
 	if n, err := strconv.Atoi(rest[0]); err == nil && len(rest) > 1 && n >= 0 {
 		r.index = n
+		rest = rest[1:]
+	} else if rest[0] == "*" && len(rest) > 1 {
+		r.all = true
 		rest = rest[1:]
 	}
 	r.field = rest[0]
@@ -88,13 +92,15 @@ func stageRefs(s *muster.Spec) func(body string) bool {
 	}
 }
 
-// elementPosition returns the position of the element that r refers to.
+// elementPosition returns the position of the element that r refers to; if it refers to all, they are not too many, and it returns 0.
 func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 	switch {
-	case !t.HasElements() && r.index <= 0:
+	case r.all && t.Size() > maxListElements:
+		return 0, muster.Errorf(muster.TooLarge, "stage %s has %d tasks: ${%s.*.…} takes at most %d", r.stage, t.Size(), r.stage, maxListElements)
+	case r.all || !t.HasElements() && r.index <= 0:
 		return 0, nil
 	case r.index < 0:
-		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}", r.stage, r.stage, t.Index(0), r.field)
+		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}, or all, as in ${%s.*.%s…}", r.stage, r.stage, t.Index(0), r.field, r.stage, r.field)
 	}
 	i, ok := t.Position(r.index)
 	if !ok {

@@ -70,13 +70,47 @@ func resolveRef(s *muster.Spec, body string, result ResultFunc) (any, error) {
 	}
 	i := stageIndex(s, r.stage)
 	element, err := r.elementPosition(&s.Tasks[i])
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case r.all:
+		return r.list(s.Tasks[i].Size(), func(element int) (muster.Task, bool) { return result(i, element) })
 	}
 	t, ok := result(i, element)
 	if !ok {
 		return nil, muster.Errorf(muster.Invalid, "the result of stage %s is not known", r.stage)
 	}
+	return r.value(t)
+}
+
+// Limits of a list of values.
+const (
+	maxListElements = 10_000
+	maxListSize     = muster.MaxResultSize // bytes of JSON
+)
+
+// list returns the values of those elements of a stage that have succeeded, in their order.
+func (r reference) list(size int, result func(element int) (muster.Task, bool)) (any, error) {
+	list, bytes := []any{}, 0
+	for i := range size {
+		t, ok := result(i)
+		if !ok || t.State != muster.Succeeded {
+			continue
+		}
+		v, err := r.value(t)
+		if err != nil {
+			return nil, err
+		}
+		if bytes += len(stringify(v)); bytes > maxListSize {
+			return nil, muster.Errorf(muster.TooLarge, "the values are more than %s", muster.Size(maxListSize))
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+// value returns what r refers to in a task.
+func (r reference) value(t muster.Task) (any, error) {
 	switch r.field {
 	case fieldExitCode:
 		if t.ExitCode == nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 func (s *State) pause(now muster.Time, ev Pause) error {
@@ -156,8 +157,8 @@ func (s *State) remove(now muster.Time, ev Remove) error {
 		return muster.Errorf(muster.Conflict, "worker %s is %s: drain or stop it before you remove it", w.row.ID, w.row.State)
 	}
 	for _, t := range w.sortedTasks() {
-		s.end(now, t, attemptEnd{
-			outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, message: "worker " + w.row.Name + " was removed",
+		s.end(now, t, retry.End{
+			Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, Message: "worker " + w.row.Name + " was removed",
 		})
 	}
 	w.connected = false
@@ -223,7 +224,7 @@ func (s *State) cancel(now muster.Time, ev Cancel) error {
 		for _, span := range spans {
 			first, last := max(span.First-g.row.First, 0), min(span.Last-g.row.First, g.row.Size-1)
 			if first <= last {
-				n += s.cancelRange(now, g, first, last)
+				n += s.cancelRange(now, g, first, last, muster.CancelledByUser, "")
 			}
 		}
 	}
@@ -250,7 +251,7 @@ func normalizeSpans(spans []muster.Span, last int) ([]muster.Span, error) {
 // cancelRange cancels elements of a group and returns how many it cancelled. If the
 // range includes all unmaterialized elements, they are cancelled in one step.
 // Cancelling a part of a gang cancels all of it.
-func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
+func (s *State) cancelRange(now muster.Time, g *group, first, last int, reason muster.Reason, message string) int {
 	n := 0
 	if g.gang() {
 		first, last = 0, g.row.Size-1
@@ -260,7 +261,7 @@ func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
 		}
 	}
 	for _, t := range g.sortedTasks() {
-		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t) {
+		if e := t.element(); e >= first && e <= last && s.cancelTask(now, t, reason, message) {
 			n++
 		}
 	}
@@ -269,34 +270,34 @@ func (s *State) cancelRange(now muster.Time, g *group, first, last int) int {
 		return n
 	}
 	if first <= g.row.Materialized && last == g.row.Size-1 {
-		s.transitionRest(now, g, muster.Cancelled, muster.CancelledByUser, "")
+		s.transitionRest(now, g, muster.Cancelled, reason, message)
 		return n + rest
 	}
 	for e := max(first, g.row.Materialized); e <= last; e++ {
 		if g.tasks[e] == nil && e >= g.row.Materialized {
-			s.cancelTask(now, s.materialize(g, e))
+			s.cancelTask(now, s.materialize(g, e), reason, message)
 			n++
 		}
 	}
 	return n
 }
 
-func (s *State) cancelTask(now muster.Time, t *task) bool {
+func (s *State) cancelTask(now muster.Time, t *task, reason muster.Reason, message string) bool {
 	switch t.row.State {
 	case muster.Waiting, muster.Queued:
 		if t.item.Queued() {
 			s.queue.Remove(&t.item)
 		}
-		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = muster.CancelledByUser, "", now, 0
+		t.row.Reason, t.row.Message, t.row.FinishedAt, t.row.NotBefore = reason, message, now, 0
 		s.setState(now, t, muster.Cancelled)
 		return true
 	case muster.Assigned, muster.Running:
 		if t.awaitingGang() {
-			t.row.Reason, t.row.FinishedAt = muster.CancelledByUser, now
+			t.row.Reason, t.row.Message, t.row.FinishedAt = reason, message, now
 			s.setState(now, t, muster.Cancelled)
 			return true
 		}
-		t.row.Reason = muster.CancelledByUser
+		t.row.Reason, t.row.Message = reason, message
 		s.setState(now, t, muster.Cancelling)
 		s.stop(now, t)
 		return true

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 // current returns the task whose current attempt is a, held by worker w. For any
@@ -58,7 +59,7 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	if !ev.Constrained {
 		t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &w.Worker, Until: now.Add(minAvoid), Message: message})
 	}
-	s.end(now, t, attemptEnd{outcome: muster.AttemptRejected, reason: muster.Rejected, message: message, uncounted: !counts, at: now})
+	s.end(now, t, retry.End{Outcome: muster.AttemptRejected, Reason: muster.Rejected, Message: message, Uncounted: !counts, At: now})
 	return nil
 }
 
@@ -121,9 +122,9 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 	}
 	applyReport(&t.row, r)
 	reason := reasonOf(r)
-	s.end(now, t, attemptEnd{
-		outcome: r.Outcome, reason: reason, message: truncateMessage(r.Message), noRetry: reason == muster.WorkerLost && t.group.spec().Disconnect.Then == muster.DisconnectFail,
-		at: clampTime(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+	s.end(now, t, retry.End{
+		Outcome: r.Outcome, Reason: reason, Message: truncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.group.spec().Disconnect.Then == muster.DisconnectFail,
+		At: clampTime(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
@@ -150,11 +151,11 @@ func (s *State) plausible(a muster.AttemptID) bool {
 }
 
 // end ends the current attempt of a held task. The task ends too, or is queued again.
-func (s *State) end(now muster.Time, t *task, e attemptEnd) {
+func (s *State) end(now muster.Time, t *task, e retry.End) {
 	s.recordHealth(now, t, &e)
 	s.out.attemptsEnded = append(s.out.attemptsEnded, AttemptEnded{
-		Attempt: t.attempt(), UID: t.group.job.row.UID, Spec: t.group.spec(), Worker: t.row.Worker, Outcome: e.outcome, Reason: e.reason,
-		QueuedAt: t.row.QueuedAt, AssignedAt: t.row.AssignedAt, StartedAt: t.row.StartedAt, At: e.at, Usage: t.row.Usage,
+		Attempt: t.attempt(), UID: t.group.job.row.UID, Spec: t.group.spec(), Worker: t.row.Worker, Outcome: e.Outcome, Reason: e.Reason,
+		QueuedAt: t.row.QueuedAt, AssignedAt: t.row.AssignedAt, StartedAt: t.row.StartedAt, At: e.At, Usage: t.row.Usage,
 	})
 	s.recordFailure(t.group.job, &e)
 	s.recordUsage(t)
@@ -162,40 +163,40 @@ func (s *State) end(now muster.Time, t *task, e attemptEnd) {
 		s.endMember(now, t, e)
 		return
 	}
-	s.applyDecision(now, t, e, decide(&t.row, t.group.spec(), e, s.crashLimit(t, &e)))
+	s.applyDecision(now, t, e, retry.Decide(&t.row, t.group.spec(), e, s.crashLimit(t, &e)))
 }
 
 // applyDecision carries out the decision about an attempt that ended.
-func (s *State) applyDecision(now muster.Time, t *task, e attemptEnd, v decision) {
+func (s *State) applyDecision(now muster.Time, t *task, e retry.End, v retry.Decision) {
 	if t.worker != nil {
 		if d := s.avoidFor(t, &e, v); d > 0 {
-			t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &t.worker.Worker, Until: now.Add(d), Failed: true, Message: truncateMessage(e.message)})
+			t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &t.worker.Worker, Until: now.Add(d), Failed: true, Message: truncateMessage(e.Message)})
 		}
 		s.release(now, t)
 	}
 	t.stopBy, t.preemptReason = 0, muster.NoReason
-	t.row.Retries += v.retried
-	t.row.Crashes += v.crashes
-	if v.state != muster.Queued {
-		if v.state == muster.Succeeded {
-			t.recordRuntime(e.at)
+	t.row.Retries += v.Retried
+	t.row.Crashes += v.Crashes
+	if v.State != muster.Queued {
+		if v.State == muster.Succeeded {
+			t.recordRuntime(e.At)
 		}
-		t.row.Reason, t.row.Message, t.row.FinishedAt = v.reason, v.message, e.at
-		s.setState(now, t, v.state)
+		t.row.Reason, t.row.Message, t.row.FinishedAt = v.Reason, v.Message, e.At
+		s.setState(now, t, v.State)
 		return
 	}
 	r := &t.row
 	s.out.attempts = append(s.out.attempts, historyRow(r, e))
 	clearExecution(r)
-	r.Reason, r.Message = v.reason, v.message
-	if e.outcome != muster.AttemptRejected {
+	r.Reason, r.Message = v.Reason, v.Message
+	if e.Outcome != muster.AttemptRejected {
 		r.QueuedAt = now
 	}
-	if v.backoff > 0 {
-		r.NotBefore = now.Add(v.backoff)
+	if v.Backoff > 0 {
+		r.NotBefore = now.Add(v.Backoff)
 	}
 	s.setState(now, t, muster.Queued)
-	if v.backoff <= 0 {
+	if v.Backoff <= 0 {
 		s.enqueue(t)
 	}
 }
@@ -203,31 +204,31 @@ func (s *State) applyDecision(now muster.Time, t *task, e attemptEnd, v decision
 // expireLease ends an attempt whose worker has been unreachable for the whole disconnect.grace.
 func (s *State) expireLease(now muster.Time, t *task) {
 	d := t.group.spec().Disconnect
-	s.end(now, t, attemptEnd{
-		outcome: muster.AttemptLost, reason: muster.WorkerLost, at: now, noRetry: d.Then == muster.DisconnectFail,
-		message: fmt.Sprintf("worker %s was unreachable for %s", t.worker.row.Name, d.Grace.Or(muster.DefaultDisconnectGrace)),
+	s.end(now, t, retry.End{
+		Outcome: muster.AttemptLost, Reason: muster.WorkerLost, At: now, NoRetry: d.Then == muster.DisconnectFail,
+		Message: fmt.Sprintf("worker %s was unreachable for %s", t.worker.row.Name, d.Grace.Or(muster.DefaultDisconnectGrace)),
 	})
 }
 
 // loseAttempt ends an attempt that its worker no longer has. If the worker never accepted it,
 // this does not count as a crash.
 func (s *State) loseAttempt(now muster.Time, t *task, reason muster.Reason) {
-	s.end(now, t, attemptEnd{
-		outcome: muster.AttemptLost, reason: reason, at: now, uncounted: !t.accepted && t.row.State == muster.Assigned,
-		message: fmt.Sprintf("worker %s no longer has this attempt", t.worker.row.Name),
+	s.end(now, t, retry.End{
+		Outcome: muster.AttemptLost, Reason: reason, At: now, Uncounted: !t.accepted && t.row.State == muster.Assigned,
+		Message: fmt.Sprintf("worker %s no longer has this attempt", t.worker.row.Name),
 	})
 }
 
 // abandonAttempt ends an attempt whose worker did not confirm a stop in time.
 func (s *State) abandonAttempt(now muster.Time, t *task) {
 	w, a := t.worker, t.attempt()
-	e := attemptEnd{
-		outcome: muster.AttemptCancelled, reason: muster.CancelledByUser, at: now,
-		message: fmt.Sprintf("worker %s did not confirm in time that it stopped", w.row.Name),
+	e := retry.End{
+		Outcome: muster.AttemptCancelled, Reason: muster.CancelledByUser, At: now,
+		Message: fmt.Sprintf("worker %s did not confirm in time that it stopped", w.row.Name),
 	}
 	if t.row.State != muster.Cancelling {
-		e.outcome, e.reason = muster.AttemptLost, t.preemptReason
+		e.Outcome, e.Reason = muster.AttemptLost, t.preemptReason
 	}
 	s.end(now, t, e)
-	s.send(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.reason})
+	s.send(w, Stop{Worker: w.row.ID, Attempt: a, Outcome: muster.AttemptLost, Reason: e.Reason})
 }

@@ -207,6 +207,9 @@ func (g *group) check() error {
 func (g *group) checkNeeds(counts muster.Counts) error {
 	active := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
 	for _, n := range g.needs {
+		if g.spec().RunsAfterFailure() {
+			continue // a retry of what it needs does not change it
+		}
 		if active > 0 && !n.succeeded() {
 			return broken("stage %q of job %s has %d active tasks before %q succeeded", g.row.Name, g.row.Job, active, n.row.Name)
 		}
@@ -214,8 +217,8 @@ func (g *group) checkNeeds(counts muster.Counts) error {
 			return broken("stage %q of job %s waits for %q, which did not succeed", g.row.Name, g.row.Job, n.row.Name)
 		}
 	}
-	if len(g.needs) == 0 && counts[muster.Waiting] > 0 {
-		return broken("stage %q of job %s waits, but needs no stage", g.row.Name, g.row.Job)
+	if counts[muster.Waiting] > 0 && !slices.ContainsFunc(g.needs, func(n *group) bool { return !n.ended() }) {
+		return broken("stage %q of job %s waits, but all that it needs has ended", g.row.Name, g.row.Job)
 	}
 	return nil
 }

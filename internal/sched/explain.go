@@ -34,7 +34,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 	switch x.State {
 	case muster.Waiting:
 		for _, n := range g.needs {
-			if !n.succeeded() {
+			if !n.ended() {
 				x.Waiting = append(x.Waiting, n.row.Name)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 // FleetSnapshot is all workers and what needs attention in the live jobs.
@@ -336,8 +337,8 @@ func queuedAt(it *queue.Item) muster.Time {
 }
 
 // recordFailure counts the failed attempts of a live job.
-func (s *State) recordFailure(j *job, e *attemptEnd) {
-	if e.outcome == muster.AttemptFailed || e.outcome == muster.AttemptTimedOut {
+func (s *State) recordFailure(j *job, e *retry.End) {
+	if e.Outcome == muster.AttemptFailed || e.Outcome == muster.AttemptTimedOut {
 		s.addFailures(j, 1)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
 	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 // enqueueGang puts a gang into the queue if all members are queued and their backoffs are
@@ -68,7 +69,7 @@ func (s *State) placeGang(now muster.Time, g *group) queue.Outcome {
 }
 
 // endMember ends the current attempt of a gang's member, and decides about the others.
-func (s *State) endMember(now muster.Time, t *task, e attemptEnd) {
+func (s *State) endMember(now muster.Time, t *task, e retry.End) {
 	g := t.group
 	unreachable := ""
 	for _, m := range g.sortedTasks() {
@@ -77,9 +78,9 @@ func (s *State) endMember(now muster.Time, t *task, e attemptEnd) {
 		}
 	}
 	v, action := decideGang(&t.row, g.memberCounts(t), unreachable, g.spec(), e, s.crashLimit(t, &e))
-	if v.state == muster.Running {
+	if v.State == muster.Running {
 		s.release(now, t)
-		t.recordRuntime(e.at)
+		t.recordRuntime(e.At)
 		t.row.Grant, t.stopBy, t.preemptReason = nil, 0, muster.NoReason
 		if t.row.State == muster.Assigned {
 			s.setState(now, t, muster.Running)
@@ -90,18 +91,18 @@ func (s *State) endMember(now muster.Time, t *task, e attemptEnd) {
 	}
 	message := gangFailMessage(&t.row, t.element(), &e)
 	s.applyDecision(now, t, e, v)
-	othersDecision := decision{state: muster.Cancelled, reason: muster.GangMember, message: message, retried: v.retried, crashes: v.crashes}
+	othersDecision := retry.Decision{State: muster.Cancelled, Reason: muster.GangMember, Message: message, Retried: v.Retried, Crashes: v.Crashes}
 	switch action {
 	case noAction:
 	case succeedAll:
 		for _, m := range g.sortedTasks() {
 			if m != t {
-				m.row.FinishedAt = e.at
+				m.row.FinishedAt = e.At
 				s.setState(now, m, muster.Succeeded)
 			}
 		}
 	case requeueOthers:
-		othersDecision.state = muster.Queued
+		othersDecision.State = muster.Queued
 		s.stopOthers(now, g, othersDecision)
 	case cancelOthers:
 		s.stopOthers(now, g, othersDecision)
@@ -111,15 +112,15 @@ func (s *State) endMember(now muster.Time, t *task, e attemptEnd) {
 
 // stopOthers applies the decision about a member that ended to all others: at once to those
 // that are done, and to running ones when they have stopped.
-func (s *State) stopOthers(now muster.Time, g *group, v decision) {
+func (s *State) stopOthers(now muster.Time, g *group, v retry.Decision) {
 	for _, m := range g.sortedTasks() {
 		switch {
 		case m.awaitingGang():
-			s.applyDecision(now, m, attemptEnd{outcome: muster.AttemptSucceeded, reason: muster.GangMember, message: v.message, at: now}, v)
+			s.applyDecision(now, m, retry.End{Outcome: muster.AttemptSucceeded, Reason: muster.GangMember, Message: v.Message, At: now}, v)
 		case m.worker != nil:
-			m.row.Retries += v.retried
-			m.row.Crashes += v.crashes
-			m.row.Message = v.message
+			m.row.Retries += v.Retried
+			m.row.Crashes += v.Crashes
+			m.row.Message = v.Message
 			s.changedTask(m)
 			s.preempt(now, m, muster.GangMember)
 		}
@@ -182,46 +183,46 @@ const (
 // decideGang decides about t, a member whose attempt ended. unreachable is the name of
 // another member's unreachable worker, or "". The state Running means that the member is
 // done. Retries and Crashes count for every member.
-func decideGang(t *muster.Task, others memberCounts, unreachable string, spec *muster.TaskSpec, e attemptEnd, crashLimit int) (decision, gangAction) {
+func decideGang(t *muster.Task, others memberCounts, unreachable string, spec *muster.TaskSpec, e retry.End, crashLimit int) (retry.Decision, gangAction) {
 	if t.State == muster.Cancelling {
-		v := decide(t, spec, e, crashLimit)
-		if v.state == muster.Succeeded {
-			v = decision{state: muster.Cancelled, reason: muster.CancelledByUser, message: "it succeeded, but its gang was cancelled"}
+		v := retry.Decide(t, spec, e, crashLimit)
+		if v.State == muster.Succeeded {
+			v = retry.Decision{State: muster.Cancelled, Reason: t.Reason, Message: "it succeeded, but its gang was cancelled"}
 		}
 		return v, noAction
 	}
 	switch {
 	case others.ended > 0:
-		return decision{state: muster.Cancelled, reason: muster.GangMember, message: cmp.Or(t.Message, "its gang has ended")}, noAction
+		return retry.Decision{State: muster.Cancelled, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang has ended")}, noAction
 	case others.pending > 0:
-		return decision{state: muster.Queued, reason: muster.GangMember, message: cmp.Or(t.Message, "its gang restarts")}, noAction
-	case e.outcome == muster.AttemptSucceeded && others.held > 0:
-		return decision{state: muster.Running}, noAction
-	case e.outcome == muster.AttemptSucceeded:
-		return decide(t, spec, e, crashLimit), succeedAll
+		return retry.Decision{State: muster.Queued, Reason: muster.GangMember, Message: cmp.Or(t.Message, "its gang restarts")}, noAction
+	case e.Outcome == muster.AttemptSucceeded && others.held > 0:
+		return retry.Decision{State: muster.Running}, noAction
+	case e.Outcome == muster.AttemptSucceeded:
+		return retry.Decide(t, spec, e, crashLimit), succeedAll
 	}
-	if unreachable != "" && e.outcome == muster.AttemptFailed && !e.reason.FleetFault() {
+	if unreachable != "" && e.Outcome == muster.AttemptFailed && !e.Reason.FleetFault() {
 		// Members fail because of a lost one long before its lease expires.
-		e.message = fmt.Sprintf("it ended while worker %s of another member was unreachable (%s)", unreachable, cmp.Or(e.message, string(e.reason)))
-		e.reason = muster.WorkerLost
+		e.Message = fmt.Sprintf("it ended while worker %s of another member was unreachable (%s)", unreachable, cmp.Or(e.Message, string(e.Reason)))
+		e.Reason = muster.WorkerLost
 	}
 	if spec.Gang.OnLoss == muster.GangEnd && isLoss(&e) {
-		e.noRetry = true
+		e.NoRetry = true
 	}
-	v := decide(t, spec, e, crashLimit)
-	if e.noRetry && v.state == muster.Queued {
-		v = decision{state: muster.Failed, reason: e.reason, message: e.message}
+	v := retry.Decide(t, spec, e, crashLimit)
+	if e.NoRetry && v.State == muster.Queued {
+		v = retry.Decision{State: muster.Failed, Reason: e.Reason, Message: e.Message}
 	}
-	if v.state == muster.Queued {
+	if v.State == muster.Queued {
 		return v, requeueOthers
 	}
 	return v, cancelOthers
 }
 
 // isLoss reports whether a member was lost, rather than preempted or never started.
-func isLoss(e *attemptEnd) bool {
+func isLoss(e *retry.End) bool {
 	switch {
-	case e.uncounted, e.outcome == muster.AttemptRejected, e.reason == muster.Preempted, e.reason == muster.WorkerShutdown:
+	case e.Uncounted, e.Outcome == muster.AttemptRejected, e.Reason == muster.Preempted, e.Reason == muster.WorkerShutdown:
 		return false
 	default:
 		return true
@@ -229,8 +230,8 @@ func isLoss(e *attemptEnd) bool {
 }
 
 // gangFailMessage returns why the others are stopped.
-func gangFailMessage(t *muster.Task, rank int, e *attemptEnd) string {
-	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, cmp.Or(e.message, string(e.reason), string(e.outcome)))
+func gangFailMessage(t *muster.Task, rank int, e *retry.End) string {
+	return fmt.Sprintf("member %s (rank %d) of its gang ended: %s", t.ID, rank, cmp.Or(e.Message, string(e.Reason), string(e.Outcome)))
 }
 
 // The range of ports on which masters listen.
@@ -241,7 +242,7 @@ const (
 
 // masterPort returns the master's port, where a is the attempt of rank 0. It differs between
 // attempts, so that an occupied port is not retried.
-func masterPort(a muster.AttemptID) int { return firstPort + int(hashAttempt(a)%portCount) }
+func masterPort(a muster.AttemptID) int { return firstPort + int(retry.HashAttempt(a)%portCount) }
 
 // pickMaster moves the worker with the most widely reachable address to the front: its
 // first member is rank 0. It returns that address: loopback if all members are on one

@@ -8,17 +8,18 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 // recordHealth records the end of an attempt in its worker's health.
-func (s *State) recordHealth(now muster.Time, t *task, e *attemptEnd) {
+func (s *State) recordHealth(now muster.Time, t *task, e *retry.End) {
 	w, a := t.worker, t.attempt()
 	if w == nil {
 		return
 	}
 	switch faultOf(&t.row, e, t.group.row.Counts[muster.Succeeded] > 0) {
 	case workerFault:
-		w.health.recordFailure(now, healthFailure{attempt: a, assigned: t.row.AssignedAt, reason: e.reason})
+		w.health.recordFailure(now, healthFailure{attempt: a, assigned: t.row.AssignedAt, reason: e.Reason})
 	case taskFault:
 		w.health.recordSuccess(now, a)
 	case noFault:
@@ -47,18 +48,18 @@ func (s *State) onHealthChange(now muster.Time, w *worker) {
 // avoidFor returns for how long a task prefers other workers after an attempt ended so on
 // its worker: longer each time while other workers could run it. It is short for a gang,
 // which may need all workers at once.
-func (s *State) avoidFor(t *task, e *attemptEnd, v decision) muster.Duration {
+func (s *State) avoidFor(t *task, e *retry.End, v retry.Decision) muster.Duration {
 	switch {
-	case v.state != muster.Queued || faultOf(&t.row, e, true) != workerFault || lostWithWorker(e.reason):
+	case v.State != muster.Queued || faultOf(&t.row, e, true) != workerFault || lostWithWorker(e.Reason):
 		return 0
 	case !t.group.gang() && s.otherWorkerFits(t, []*worker{t.worker}):
 		d := minAvoid
 		for range t.row.Crashes {
 			d = min(2*d, maxAvoid)
 		}
-		return max(v.backoff, d)
-	case preferOtherWorker(e.reason):
-		return max(v.backoff, minAvoid)
+		return max(v.Backoff, d)
+	case retry.PreferOtherWorker(e.Reason):
+		return max(v.Backoff, minAvoid)
 	default:
 		return 0
 	}
@@ -67,14 +68,14 @@ func (s *State) avoidFor(t *task, e *attemptEnd, v decision) muster.Duration {
 // crashLimit returns how many attempts of a task may fail by the fleet's fault. A task
 // that failed on few workers does not fail for good while another worker could run it,
 // unless its worker was lost: then the task itself may crash workers.
-func (s *State) crashLimit(t *task, e *attemptEnd) int {
+func (s *State) crashLimit(t *task, e *retry.End) int {
 	if t.worker == nil || faultOf(&t.row, e, true) != workerFault {
 		return s.cfg.CrashLimit
 	}
 	if !slices.Contains(t.failedOn, t.worker) && len(t.failedOn) < minCrashWorkers {
 		t.failedOn = append(t.failedOn, t.worker)
 	}
-	if lostWithWorker(e.reason) || len(t.failedOn) >= minCrashWorkers || !s.otherWorkerFits(t, t.failedOn) {
+	if lostWithWorker(e.Reason) || len(t.failedOn) >= minCrashWorkers || !s.otherWorkerFits(t, t.failedOn) {
 		return s.cfg.CrashLimit
 	}
 	return max(s.cfg.CrashLimit, t.row.Crashes+1)

@@ -23,6 +23,8 @@ type job struct {
 	specDirty bool          // no row of it was flushed yet: the row must include the spec
 	dirty     bool
 	touched   bool // its counts changed since the last propagate
+
+	newFailure bool // a task failed since the last propagate
 }
 
 // group is a live job's stage.
@@ -330,7 +332,7 @@ func (j *job) planRetry(ev Retry) (plans []retryPlan, n int, err error) {
 		p := &plans[g.row.Index]
 		blocked, unblocked := false, false
 		for _, need := range g.needs {
-			blocked = blocked || unsuccessful[need.row.Index] > 0
+			blocked = blocked || unsuccessful[need.row.Index] > 0 && !g.spec().RunsAfterFailure()
 			unblocked = unblocked || plans[need.row.Index].size(need) > 0
 		}
 		if blocked {
@@ -385,16 +387,9 @@ func (p *retryPlan) selectTasks(g *group, unmaterialized, unblocked bool) {
 }
 
 // resolve fills in what a stage takes from the stages that it needs, which have all
-// succeeded: values for its ${…} and artifacts for its inputs.
+// ended: values for its ${…} and artifacts for its inputs.
 func (g *group) resolve() (muster.Reason, error) {
-	result := func(stage, element int) (muster.Task, bool) {
-		t := g.job.groups[stage].tasks[element]
-		if t == nil {
-			return muster.Task{}, false
-		}
-		return t.row, true
-	}
-	spec := g.job.row.Spec
+	spec, result := g.job.row.Spec, g.job.result
 	if g.row.Resolved == nil {
 		resolved, err := dag.Resolve(spec, g.row.Index, result)
 		if err != nil {

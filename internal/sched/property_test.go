@@ -103,6 +103,9 @@ var config = sched.Config{CrashLimit: 2}
 func drawSpec(t *rapid.T) *muster.Spec {
 	priority := rapid.IntRange(0, 2).Draw(t, "priority")
 	s := &muster.Spec{Name: "job", Project: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "project"), Priority: &priority}
+	if rapid.IntRange(0, 2).Draw(t, "stops") == 0 {
+		s.OnFailure, s.MaxFailures = muster.OnFailureStop, rapid.IntRange(0, 2).Draw(t, "max failures")
+	}
 	stages := rapid.IntRange(1, 4).Draw(t, "stages")
 	for i := range stages {
 		ts := muster.TaskSpec{Name: fmt.Sprintf("s%d", i), Kind: muster.KindNoop}
@@ -115,6 +118,9 @@ func drawSpec(t *rapid.T) *muster.Spec {
 			if rapid.IntRange(0, 2).Draw(t, "need") == 0 {
 				ts.Needs = append(ts.Needs, s.Tasks[k].Name)
 			}
+		}
+		if len(ts.Needs) > 0 {
+			ts.When = rapid.SampledFrom([]string{"", "", muster.WhenFailed, muster.WhenAlways, "${" + ts.Needs[0] + ".0.exit_code} == 0"}).Draw(t, "when")
 		}
 		if len(ts.Needs) > 0 && rapid.Bool().Draw(t, "reads") {
 			ts.Env = map[string]string{"CODE": "${" + ts.Needs[0] + ".0.exit_code}"}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
 // worker returns a known worker, or a NotFound error.
@@ -299,8 +300,8 @@ func (s *State) shutDown(now muster.Time, ev ShutDown) error {
 	s.changedWorker(w)
 	s.markGone(now, w)
 	for _, t := range w.sortedTasks() {
-		s.end(now, t, attemptEnd{
-			outcome: muster.AttemptLost, reason: muster.WorkerShutdown, at: now, message: "worker " + w.row.Name + " was shut down",
+		s.end(now, t, retry.End{
+			Outcome: muster.AttemptLost, Reason: muster.WorkerShutdown, At: now, Message: "worker " + w.row.Name + " was shut down",
 		})
 	}
 	s.armWorker(now, w)

@@ -26,6 +26,9 @@ func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState,
 	s.changedGroup(g)
 	s.changedJob(g.job)
 	s.touchJob(g.job)
+	if to == muster.Failed || to == muster.TimedOut {
+		g.job.newFailure = true
+	}
 	if to.Final() && len(g.dependents) > 0 {
 		s.touchGroup(g)
 	}
@@ -77,7 +80,11 @@ func (s *State) materialize(g *group, element int) *task {
 // propagate handles the consequences of state changes: stages that became ready or
 // never will, jobs whose state changed, jobs that ended.
 func (s *State) propagate(now muster.Time) {
-	for len(s.touchedGroups) > 0 {
+	for {
+		s.stopFailedJobs(now)
+		if len(s.touchedGroups) == 0 {
+			break
+		}
 		g := s.touchedGroups[0]
 		s.touchedGroups = s.touchedGroups[1:]
 		g.touched = false
@@ -118,30 +125,6 @@ func (s *State) removeJob(j *job) {
 	if j.project.Jobs == 0 {
 		delete(s.projects, j.project.Name)
 	}
-}
-
-// advanceStage queues a waiting stage that became ready, or skips one that never will.
-func (s *State) advanceStage(now muster.Time, g *group) {
-	if g.row.Counts[muster.Waiting] == 0 {
-		return
-	}
-	all := true
-	for _, n := range g.needs {
-		if n.unsuccessful() > 0 {
-			s.transitionWaiting(now, g, muster.Skipped, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.row.Name))
-			return
-		}
-		all = all && n.succeeded()
-	}
-	if !all {
-		return
-	}
-	if reason, err := g.resolve(); err != nil {
-		s.transitionWaiting(now, g, muster.Failed, reason, err.Error())
-		return
-	}
-	s.changedGroup(g)
-	s.transitionWaiting(now, g, muster.Queued, muster.NoReason, "")
 }
 
 // transitionWaiting changes the state of all waiting tasks of a stage.

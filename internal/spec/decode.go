@@ -155,7 +155,7 @@ func (d *decoder) decodeField(f field, path string, structs ...reflect.Value) {
 	d.report(joinPath(path, muster.Truncate(f.name)), f.at, suggest(f.name, types), "unknown field")
 }
 
-// decodeMap fills a map of strings.
+// decodeMap fills a map of strings or structs.
 func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	if n.kind != object {
 		d.report(path, n.at, "", "expected an object, such as {NAME: value}, got %s", n.describe())
@@ -168,7 +168,11 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	for _, f := range n.fields {
 		at := joinPath(path, f.name)
 		d.recordPlace(at, f.value.at)
-		if s, ok := d.decodeText(f.value, at); ok {
+		if v.Type().Elem().Kind() == reflect.Struct {
+			member := reflect.New(v.Type().Elem()).Elem()
+			d.decode(f.value, member, at)
+			v.SetMapIndex(reflect.ValueOf(f.name), member)
+		} else if s, ok := d.decodeText(f.value, at); ok {
 			v.SetMapIndex(reflect.ValueOf(f.name), reflect.ValueOf(s))
 		}
 	}

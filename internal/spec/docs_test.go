@@ -27,7 +27,7 @@ func specPage(t *testing.T) string {
 
 // fields lists the paths of all fields below a type, without indexes.
 func fields(t reflect.Type, prefix string) []string {
-	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Struct {

@@ -46,6 +46,12 @@ func Parse(data []byte, name string) ([]*muster.Spec, error) {
 // their places, too. If ctx ends, it returns an Unavailable error at the next step. The steps are the passes over the file, of
 // which the library's two cannot be interrupted, and each document; a step takes at most about a tenth of a second.
 func ParseContext(ctx context.Context, data []byte, name string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
+	return ParseParams(ctx, data, name, nil, check)
+}
+
+// ParseParams is ParseContext with values for the parameters that the jobs declare, in place of those in the file. A value is read
+// as the type of its parameter. Those that no job declares are ignored: see CheckParams.
+func ParseParams(ctx context.Context, data []byte, name string, given map[string]string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, error) {
 	if len(data) > MaxFile {
 		return nil, muster.Errorf(muster.TooLarge, "%s is larger than the maximum of %d bytes: pass data as files or input artifacts", name, MaxFile)
 	}
@@ -53,7 +59,7 @@ func ParseContext(ctx context.Context, data []byte, name string, check func(*mus
 	if err != nil {
 		return nil, err
 	}
-	specs, wrong := parseDocuments(ctx, data, check)
+	specs, wrong := parseDocuments(ctx, data, given, check)
 	if err := ctx.Err(); err != nil {
 		return nil, muster.Errorf(muster.Unavailable, "parsing %s was cancelled: %w", name, err)
 	}
@@ -64,10 +70,10 @@ func ParseContext(ctx context.Context, data []byte, name string, check func(*mus
 }
 
 // parseDocuments parses each document of a file, until ctx ends.
-func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
+func parseDocuments(ctx context.Context, data []byte, given map[string]string, check func(*muster.Spec) []muster.FieldError) ([]*muster.Spec, []muster.FieldError) {
 	if json.Valid(data) {
 		d := newDecoder(check)
-		s := d.decodeJob(d.fromJSON(data))
+		s := d.decodeJob(d.fromJSON(data), given)
 		return []*muster.Spec{s}, d.wrong
 	}
 	docs, bad := yamlDocuments(ctx, string(data))
@@ -83,7 +89,7 @@ func parseDocuments(ctx context.Context, data []byte, check func(*muster.Spec) [
 		}
 		d := newDecoder(check)
 		d.nodes, d.short = nodes, true
-		s := d.decodeJob(d.fromYAML(doc))
+		s := d.decodeJob(d.fromYAML(doc), given)
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
 		if nodes = d.nodes; nodes >= maxNodes || len(wrong) > maxWrong {
 			break
@@ -102,8 +108,8 @@ func newDecoder(extraCheck func(*muster.Spec) []muster.FieldError) *decoder {
 	return &decoder{places: make(map[string]place), raw: make(map[string]*node), extraCheck: extraCheck}
 }
 
-// decodeJob decodes and checks one job.
-func (d *decoder) decodeJob(n *node) *muster.Spec {
+// decodeJob decodes and checks one job, with the given values of its parameters.
+func (d *decoder) decodeJob(n *node, given map[string]string) *muster.Spec {
 	s := new(muster.Spec)
 	if n.kind != object {
 		hint := ""
@@ -119,6 +125,11 @@ func (d *decoder) decodeJob(n *node) *muster.Spec {
 		return s
 	}
 	d.flat = n.field("tasks") == nil
+	n, ok := d.expandParams(n, given)
+	if !ok || d.tooLarge(n) {
+		d.sortProblems()
+		return s
+	}
 	job := reflect.ValueOf(s).Elem()
 	structs := []reflect.Value{job}
 	path := ""

@@ -32,6 +32,12 @@ func (v *validator) stage(i int) {
 		v.add("name", "", "the name %s is reserved for references: use another name", t.Name)
 	}
 	v.count("needs", len(t.Needs))
+	switch {
+	case t.When != "" && len(t.Needs) == 0:
+		v.add("when", "add needs", "a condition needs stages that end first")
+	case len(t.When) > dag.MaxCondition:
+		v.add("when", "compute it in a stage, and refer to its result", "the condition is %d bytes: the maximum is %d", len(t.When), dag.MaxCondition)
+	}
 	v.kind(t)
 	v.elements(t)
 	v.env(t.Env)

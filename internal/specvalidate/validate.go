@@ -34,7 +34,7 @@ var (
 )
 
 // reservedNames begin references that do not refer to a stage.
-var reservedNames = []string{"index", "matrix", "job"}
+var reservedNames = []string{"index", "matrix", "job", "params"}
 
 // Spec returns the problems of s in the order of the document, at most 100, or nil if s
 // is valid. It checks the normalized spec, so that s need not be normalized. It does not
@@ -77,7 +77,11 @@ func (v *validator) job() {
 		}
 		v.text("labels."+muster.Truncate(name), s.Labels[name], maxLabel)
 	}
+	if len(s.Params) > muster.MaxParams {
+		v.add("params", "", "%d parameters are too many, the maximum is %d", len(s.Params), muster.MaxParams)
+	}
 	v.notify("notify", s.Notify)
+	v.failurePolicy()
 	switch {
 	case len(s.Tasks) == 0:
 		v.add("tasks", "", "the job has no tasks: add at least one")
@@ -88,6 +92,18 @@ func (v *validator) job() {
 		v.add("", "", "cannot encode the spec as JSON: %v", err)
 	} else if len(b) > muster.MaxSpecSize {
 		v.add("", "pass large inputs as files", "the spec is %d bytes as JSON: the maximum is %d", len(b), muster.MaxSpecSize)
+	}
+}
+
+func (v *validator) failurePolicy() {
+	s := v.spec
+	switch {
+	case !slices.Contains([]string{"", muster.OnFailureContinue, muster.OnFailureStop}, s.OnFailure):
+		v.add("on_failure", muster.DidYouMean(s.OnFailure, []string{muster.OnFailureContinue, muster.OnFailureStop}), "%s is unknown: write %s or %s", muster.Truncate(s.OnFailure), muster.OnFailureContinue, muster.OnFailureStop)
+	case s.MaxFailures < 0 || s.MaxFailures > muster.MaxTasks:
+		v.add("max_failures", "", "%d is out of range: write 0 to %d", s.MaxFailures, muster.MaxTasks)
+	case s.MaxFailures > 0 && s.OnFailure == muster.OnFailureContinue: // Normalize sets stop where none is given
+		v.add("max_failures", "write on_failure: stop", "max_failures is without effect with on_failure: %s", muster.OnFailureContinue)
 	}
 }
 

@@ -132,6 +132,17 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	case reflect.TypeFor[muster.Matrix]():
 		axis := object{"anyOf": []any{object{"type": "string", "pattern": arrayPattern}, object{"type": "array", "minItems": 1, "items": text()}}}
 		return object{"type": "object", "minProperties": 1, "propertyNames": object{"pattern": namePattern}, "additionalProperties": axis}
+	case reflect.TypeFor[muster.Param]():
+		declaration := structOf(t, path, rows)
+		properties, _ := declaration["properties"].(object)
+		for _, name := range []string{"default", "value"} { // scalars
+			maps.Copy(properties, object{name: annotate(text(), rows[path+"."+name])})
+		}
+		properties["enum"] = annotate(object{"type": "array", "minItems": 1, "maxItems": maxList, "items": text()}, rows[path+".enum"])
+		for _, name := range []string{"minimum", "maximum"} {
+			properties[name] = annotate(object{"type": "number"}, rows[path+"."+name])
+		}
+		return object{"anyOf": []any{text(), declaration}}
 	case reflect.TypeFor[json.RawMessage]():
 		return object{"type": "object"}
 	}
@@ -151,7 +162,7 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 		}
 		return array
 	case reflect.Map:
-		return object{"type": "object", "additionalProperties": text()}
+		return object{"type": "object", "additionalProperties": schemaOf(t.Elem(), path, rows)}
 	case reflect.Bool:
 		return object{"type": "boolean"}
 	case reflect.Int:

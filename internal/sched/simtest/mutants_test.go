@@ -52,9 +52,9 @@ var mutants = []struct {
 	},
 	{
 		name: "a stage starts before its needs have succeeded",
-		file: "internal/sched/transition.go",
-		old:  "all = all && n.succeeded()\n",
-		new:  "all = all || n.succeeded()\n",
+		file: "internal/sched/condition.go",
+		old:  "ended = ended && n.ended()\n",
+		new:  "ended = ended || n.ended()\n",
 
 		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ active tasks before "stage-\d" succeeded`,
 	},

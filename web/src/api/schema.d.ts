@@ -1271,7 +1271,7 @@ export interface components {
             message?: string;
             outcome?: string;
             /** @enum {string} */
-            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
+            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "condition_false" | "job_stopped" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             /**
              * Format: date-time
              * @example 2026-01-02T15:04:05.000Z
@@ -1677,6 +1677,7 @@ export interface components {
              * @example 90
              */
             timeout?: number | string;
+            when?: string;
             where?: components["schemas"]["Where"];
         };
         GPU: {
@@ -2105,7 +2106,7 @@ export interface components {
             message?: string;
             outcome: string;
             /** @enum {string} */
-            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
+            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "condition_false" | "job_stopped" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             result?: unknown;
             /**
              * Format: date-time
@@ -2379,6 +2380,17 @@ export interface components {
             uuid: string;
             worker: string;
             worker_name: string;
+        };
+        Param: {
+            default?: unknown;
+            description?: string;
+            enum?: unknown[] | null;
+            /** Format: double */
+            maximum?: number;
+            /** Format: double */
+            minimum?: number;
+            type?: string;
+            value?: unknown;
         };
         Pause: {
             /**
@@ -2743,8 +2755,14 @@ export interface components {
             labels?: {
                 [key: string]: string;
             };
+            /** Format: int64 */
+            max_failures?: number;
             name?: string;
             notify?: components["schemas"]["Notify"][] | null;
+            on_failure?: string;
+            params?: {
+                [key: string]: components["schemas"]["Param"];
+            };
             /** Format: int64 */
             priority?: number;
             project?: string;
@@ -2873,7 +2891,7 @@ export interface components {
              */
             queued_at?: string;
             /** @enum {string} */
-            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
+            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "condition_false" | "job_stopped" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             result?: unknown;
             /** Format: int64 */
             retried?: number;
@@ -2901,7 +2919,7 @@ export interface components {
             /** @description outcome of the ended attempt */
             outcome?: string;
             /** @enum {string} */
-            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
+            reason?: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "condition_false" | "job_stopped" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             /**
              * @description ended is about an attempt, finished about the task
              * @enum {string}
@@ -2977,6 +2995,7 @@ export interface components {
              * @example 90
              */
             timeout?: number | string;
+            when?: string;
             where?: components["schemas"]["Where"];
         };
         Tasks: {
@@ -3191,7 +3210,7 @@ export interface components {
             attempt: string;
             avoided?: string;
             /** @enum {string} */
-            reason: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
+            reason: "exit_code" | "signal" | "out_of_memory" | "timeout" | "queue_timeout" | "artifact_missing" | "dependency" | "fetch_failed" | "upload_failed" | "start_failed" | "disk_full" | "bad_reference" | "need_not_met" | "condition_false" | "job_stopped" | "crash_limit" | "worker_lost" | "worker_restart" | "worker_shutdown" | "rejected" | "cancelled_by_user" | "worker_internal" | "invalid_spec" | "result_invalid" | "pid_limit" | "disk_limit" | "gpu_memory" | "gpu_fault" | "preempted" | "gang_member" | "image_missing" | "image_pull" | "engine_failed" | "bad_input" | "diverged";
             /** Format: double */
             score: number;
             /**

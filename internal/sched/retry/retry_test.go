@@ -1,4 +1,4 @@
-package sched
+package retry
 
 import (
 	"testing"
@@ -29,33 +29,33 @@ func TestEveryDecisionIsALegalTransition(t *testing.T) {
 			MaxBackoff: muster.Duration(rapid.Int64Range(0, int64(2*time.Hour)).Draw(t, "most")),
 			On:         rapid.SampledFrom([][]string{nil, {"exit:1"}, {"timeout", "signal"}}).Draw(t, "on"),
 		}}
-		e := attemptEnd{
-			outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), reason: rapid.SampledFrom(muster.Reasons).Draw(t, "reason"),
-			uncounted: rapid.Bool().Draw(t, "free"), noRetry: rapid.Bool().Draw(t, "final"),
+		e := End{
+			Outcome: rapid.SampledFrom(outcomes).Draw(t, "outcome"), Reason: rapid.SampledFrom(muster.Reasons).Draw(t, "reason"),
+			Uncounted: rapid.Bool().Draw(t, "free"), NoRetry: rapid.Bool().Draw(t, "final"),
 		}
-		v := decide(&task, &spec, e, 5)
+		v := Decide(&task, &spec, e, 5)
 		switch {
-		case !task.State.CanBecome(v.state):
-			t.Fatalf("%s cannot become %s", task.State, v.state)
-		case task.State == muster.Cancelling && !v.state.Final():
+		case !task.State.CanBecome(v.State):
+			t.Fatalf("%s cannot become %s", task.State, v.State)
+		case task.State == muster.Cancelling && !v.State.Final():
 			t.Fatal("a cancelled task is retried")
-		case v.state == muster.Queued && task.Retries+v.retried > spec.Retries.Max && v.retried > 0:
+		case v.State == muster.Queued && task.Retries+v.Retried > spec.Retries.Max && v.Retried > 0:
 			t.Fatal("more retries than the spec allows")
-		case v.state == muster.Queued && task.Crashes+v.crashes > 5 && v.crashes > 0:
+		case v.State == muster.Queued && task.Crashes+v.Crashes > 5 && v.Crashes > 0:
 			t.Fatal("more crashes than the limit")
-		case v.state.Final() && v.backoff != 0:
+		case v.State.Final() && v.Backoff != 0:
 			t.Fatal("an ended task has a pause")
-		case v.backoff < 0:
-			t.Fatalf("a pause of %s", v.backoff)
+		case v.Backoff < 0:
+			t.Fatalf("a pause of %s", v.Backoff)
 		}
 		most := spec.Retries.MaxBackoff
 		if most == 0 {
 			most = muster.Duration(10 * time.Minute)
 		}
-		if v.backoff > most*11/10+muster.Duration(time.Millisecond) {
-			t.Fatalf("a pause of %s, at most %s is allowed", v.backoff, most)
+		if v.Backoff > most*11/10+muster.Duration(time.Millisecond) {
+			t.Fatalf("a pause of %s, at most %s is allowed", v.Backoff, most)
 		}
-		if again := decide(&task, &spec, e, 5); again != v {
+		if again := Decide(&task, &spec, e, 5); again != v {
 			t.Fatalf("the same ending was judged %+v and %+v", v, again)
 		}
 	})
@@ -68,7 +68,7 @@ func TestBackoffHasJitter(t *testing.T) {
 	var sum muster.Duration
 	for i := range 1000 {
 		task := muster.Task{ID: muster.TaskID{Job: 1, Num: i}, Attempt: 1, State: muster.Running}
-		p := decide(&task, &spec, attemptEnd{outcome: muster.AttemptFailed, reason: muster.ExitCode}, 5).backoff
+		p := Decide(&task, &spec, End{Outcome: muster.AttemptFailed, Reason: muster.ExitCode}, 5).Backoff
 		pauses[p] = true
 		sum += p
 	}
@@ -82,18 +82,18 @@ func TestPreemptionIsFreeAndFaultyDeviceCountsAsCrash(t *testing.T) {
 	task := muster.Task{ID: muster.TaskID{Job: 1}, Attempt: 3, State: muster.Running, Crashes: 5}
 	for _, outcome := range []muster.Outcome{muster.AttemptFailed, muster.AttemptCancelled, muster.AttemptLost} {
 		for _, why := range []muster.Reason{muster.Preempted, muster.GangMember, muster.WorkerShutdown} {
-			v := decide(&task, &muster.TaskSpec{}, attemptEnd{outcome: outcome, reason: why}, 5)
-			if v.state != muster.Queued || v.reason != why || v.backoff+muster.Duration(v.retried+v.crashes) != 0 {
+			v := Decide(&task, &muster.TaskSpec{}, End{Outcome: outcome, Reason: why}, 5)
+			if v.State != muster.Queued || v.Reason != why || v.Backoff+muster.Duration(v.Retried+v.Crashes) != 0 {
 				t.Errorf("%s, %s: %+v", outcome, why, v)
 			}
 		}
 	}
-	fault := attemptEnd{outcome: muster.AttemptFailed, reason: muster.GPUFault}
-	if v := decide(&task, &muster.TaskSpec{}, fault, 5); v.state != muster.Failed || v.reason != muster.CrashLimit {
+	fault := End{Outcome: muster.AttemptFailed, Reason: muster.GPUFault}
+	if v := Decide(&task, &muster.TaskSpec{}, fault, 5); v.State != muster.Failed || v.Reason != muster.CrashLimit {
 		t.Errorf("the sixth fault: %+v", v)
 	}
 	task.Crashes = 0
-	if v := decide(&task, &muster.TaskSpec{}, fault, 5); v.state != muster.Queued || v.crashes != 1 || v.retried != 0 {
+	if v := Decide(&task, &muster.TaskSpec{}, fault, 5); v.State != muster.Queued || v.Crashes != 1 || v.Retried != 0 {
 		t.Errorf("the first fault: %+v", v)
 	}
 }
