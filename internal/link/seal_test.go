@@ -180,6 +180,22 @@ func TestAWorkerWithAnotherSecretIsRejected(t *testing.T) {
 	server.wantRejected(t, w.send(t, "a"), link.Foreign)
 }
 
+// A request for the connection of one command cannot be led to that of another one.
+func TestAConnectionOfAnotherCommandIsRejected(t *testing.T) {
+	offer := link.OfferSeal(testSecret, "0123456789abcdef")
+	r := httptest.NewRequest(http.MethodGet, "/link/v1/exec?id=fedcba9876543210", nil)
+	offer.SetNonce(r.Header)
+	response := http.Header{}
+	accepted := link.AcceptSeal(r, testSecret)
+	accepted.SetNonce(response)
+	w, server := sealedEnd{wire: &wire{}}, sealedEnd{wire: &wire{}}
+	var err error
+	w.FrameConn, err = offer.Worker(w.wire, response)
+	testkit.NoError(t, err)
+	server.FrameConn = accepted.Server(server.wire)
+	server.wantRejected(t, w.send(t, "a"), link.Foreign)
+}
+
 // A whole recorded connection cannot be repeated: the server's nonce is another one.
 func TestARepeatedConnectionIsRejected(t *testing.T) {
 	offer := link.OfferSeal(testSecret, "")
