@@ -457,4 +457,20 @@ var list = []mutant{
 		tests: []string{"TestInputsStayInTheTasksFolder"}, file: "internal/agent/run/process/workdir.go",
 		guard: `if !filepath.IsLocal(filepath.FromSlash(in.Path)) || in.Path == "." {`, without: "if false {",
 	},
+	{
+		tests: []string{"TestAlteredFramesEndTheSession", "TestWorkersRejectAlteredFrames"}, file: "internal/link/seal.go",
+		guard: "if !hmac.Equal(c.in.sign(head, frame), signature) || b[sealOverhead-1] != ' ' {", without: "if len(signature) == 0 {",
+	},
+	{
+		tests: []string{"TestRepeatedFramesEndTheSession"}, file: "internal/link/seal.go",
+		guard: "case seq < want:", without: "case false:",
+	},
+	{
+		tests: []string{"TestDroppedFramesEndTheSession"}, file: "internal/link/seal.go",
+		guard: "case seq > want:", without: "case false:",
+	},
+	{
+		tests: []string{"TestFramesWithoutSignaturesEndTheSession"}, file: "internal/link/seal.go",
+		guard: `		return nil, reject(Unsealed, "it has no signature")`, without: `		return b, nil`,
+	},
 }
