@@ -131,7 +131,7 @@ type Joined struct {
 type SessionHandler interface {
 	// Open starts the session of the worker that sent h. It passes messages for the
 	// worker to send, in order, until the returned session is closed;
-	// send does not block. An open session of the same worker ends with a Conflict Goodbye.
+	// send does not block. An open session of the same worker ends: see the package documentation.
 	Open(ctx context.Context, h *Hello, send func(*ToWorker)) (Session, *Welcome, error)
 }
 

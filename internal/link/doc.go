@@ -3,7 +3,7 @@
 // package linktest has the contract of a transport as tests.
 //
 //	worker                                    server
-//	  │  dial, key as bearer token              │
+//	  │  dial, session token as bearer token    │
 //	  ├─ 1 hello: version, facts, held ────────►│  checks version and identity
 //	  │◄──────────── 1 welcome: keep, stop ─────┤  or goodbye: why not
 //	  │◄──────────── 2 specs, assign ───────────┤
@@ -63,9 +63,9 @@
 // # End
 //
 // A Goodbye is a side's last frame. Its code determines whether the worker
-// reconnects: Unavailable means after a backoff; Conflict means that another session
-// of the same worker replaced this one, which happens when two processes use a worker's data; other codes mean
-// never. The newest session of a worker wins. A worker that says goodbye holds no attempts, or returns them:
+// reconnects: Unavailable means after a backoff; other codes mean never. A new session of the same process (Hello.Instance) replaces
+// its older one. For one of another process the server pings the older one first: if that answers within three seconds, two processes have the
+// worker's identity, and both get a Forbidden Goodbye; if not, it is replaced, with a Conflict. A worker that says goodbye holds no attempts, or returns them:
 // its leases end at once. A connection that breaks has no such meaning.
 //
 // # Signatures

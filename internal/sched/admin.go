@@ -51,10 +51,7 @@ func (s *State) setAdminState(now muster.Time, w *worker, paused, draining bool,
 	w.drainSent = w.drainSent && draining
 	w.evicting = false
 	r.Paused, r.Draining, r.Deadline = paused, draining, deadline
-	s.changedWorker(w)
-	if !s.deriveState(now, w) {
-		s.publishWorker(now, w)
-	}
+	s.republish(now, w)
 	s.armWorker(now, w)
 	if len(w.held) == 0 {
 		s.onIdle(now, w)
@@ -113,24 +110,17 @@ func (s *State) approve(now muster.Time, ev Approve) error {
 	}
 	w.row.Pending = false
 	s.countCapacity(w, 1)
-	s.changedWorker(w)
-	if !s.deriveState(now, w) {
-		s.publishWorker(now, w)
-	}
+	s.republish(now, w)
 	return nil
 }
 
 func (s *State) quarantine(now muster.Time, ev Quarantine) error {
 	w, err := s.worker(ev.Worker)
-	if err != nil {
-		return err
+	if err == nil {
+		w.row.Quarantined = ev.Reason
+		s.republish(now, w)
 	}
-	w.row.Quarantined = ev.Reason
-	s.changedWorker(w)
-	if !s.deriveState(now, w) {
-		s.publishWorker(now, w)
-	}
-	return nil
+	return err
 }
 
 func (s *State) heal(ev Heal) error {

@@ -107,7 +107,7 @@ type Drain struct {
 // Approve lets a pending worker take tasks. It changes nothing of others.
 type Approve struct{ Worker muster.WorkerID }
 
-// Quarantine shows that the identity of a worker is not accepted, and why. The worker's next session ends it.
+// Quarantine shows why the identity of a worker is not accepted, until its next session.
 type Quarantine struct {
 	Worker muster.WorkerID
 	Reason string

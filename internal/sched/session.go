@@ -143,28 +143,21 @@ func (s *State) applyDescription(w *worker, row muster.Worker) {
 // updateOffer replaces the description of a connected worker. Its tasks keep running,
 // also on a GPU that is quarantined now.
 func (s *State) updateOffer(now muster.Time, ev Offered) error {
-	w, err := s.worker(ev.Worker)
+	w, err := s.connectedWorker(ev.Worker)
 	if err != nil {
 		return err
 	}
 	row := w.row
-	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow
-	row.UnsupportedFeatures, row.Projects = ev.Lacks, ev.Projects
+	row.Tags, row.Kinds, row.CustomKinds, row.Resources, row.Allow, row.UnsupportedFeatures, row.Projects = ev.Tags, ev.Kinds, ev.OwnKinds, ev.Resources, ev.Allow, ev.Lacks, ev.Projects
 	if err := placement.Validate(&row); err != nil {
 		return err
-	}
-	if !w.connected {
-		return notConnected(w)
 	}
 	s.touch(now, w)
 	if reflect.DeepEqual(&row, &w.row) {
 		return nil // unchanged since an earlier session
 	}
 	s.applyDescription(w, row)
-	s.changedWorker(w)
-	if !s.deriveState(now, w) {
-		s.publishWorker(now, w)
-	}
+	s.republish(now, w)
 	return nil
 }
 
@@ -200,6 +193,13 @@ func (s *State) deriveState(now muster.Time, w *worker) bool {
 	s.changedWorker(w)
 	s.publishWorker(now, w)
 	return true
+}
+
+// republish stores a worker's row, and publishes it also if its state stays.
+func (s *State) republish(now muster.Time, w *worker) {
+	if s.changedWorker(w); !s.deriveState(now, w) {
+		s.publishWorker(now, w)
+	}
 }
 
 // touch records that the worker sent something.

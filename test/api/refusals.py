@@ -13,7 +13,7 @@ REASONS = {
     "cancel-job": RANGE,
     "retry-job": RANGE,
     "create-key": NAME + "|is for all projects: omit the project|uses, tags and approval are for keys|is not a network: |invalid tag |" + WHOLE,
-    "join-worker": NAME,
+    "join-worker": NAME + "|public_key: must have|the signature does not fit|the worker.s clock is",
     "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",
     "put-secret": r"is empty|has \d+ bytes, a secret has at least|is not text in UTF-8|names with MUSTER_|is not a tag of workers",

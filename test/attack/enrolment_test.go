@@ -293,6 +293,11 @@ func TestPendingWorkersGetNoTasks(t *testing.T) {
 	worker := e.mustJoin(e.token(client.NewKey{Approval: true}).Secret, "guest")
 	e.Server.Kill()
 	e.StartServer()
+	current, err := worker.Request(t.Context(), e.http, e.url(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker.Key, worker.Secret = current.Token, current.Secret
 	conn, f := e.greet(worker, "guest", nil)
 	if f.Welcome == nil || !f.Welcome.Pending {
 		t.Fatalf("the worker was answered %+v", f)

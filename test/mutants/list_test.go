@@ -12,6 +12,57 @@ var withoutGuard = map[string]string{
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
 	{
+		tests: []string{"TestForgedSessionTokensAreRefused"}, file: "internal/api/sessiontoken/sessiontoken.go",
+		guard: `_, err = i.parser.ParseWithClaims(token, &claims, i.keyOf)`, without: `_, _, err = i.parser.ParseUnverified(token, &claims)`,
+	},
+	{
+		tests: []string{"TestSessionTokensEndInMinutes"}, file: "internal/api/sessiontoken/sessiontoken.go",
+		guard: `Lifetime = 15 * time.Minute`, without: `Lifetime = 15 * time.Hour`,
+	},
+	{
+		tests: []string{"TestReplayedSessionRequestsAreRefused"}, file: "internal/api/sessiontoken/sessiontoken.go",
+		guard: `if _, used := nonces[nonce]; used {`, without: `if _, used := nonces[nonce]; used && false {`,
+	},
+	{
+		tests: []string{"TestLateSessionRequestsAreRefused"}, file: "internal/handshake/handshake.go",
+		guard: `if skew <= MaxSkew {`, without: `if true {`,
+	},
+	{
+		tests: []string{"TestUnsignedSessionRequestsAreRefused"}, file: "internal/handshake/handshake.go",
+		guard: `if err := check(r.PublicKey, r.text(), r.Signature); err != nil {`, without: `if err := check(r.PublicKey, r.text(), r.Signature); err != nil && false {`,
+	},
+	{
+		tests: []string{"TestAWorkersKeyIsForItself"}, file: "internal/api/access/join.go",
+		guard: `auth.Object{Worker: r.Worker}`, without: `auth.Object{}`,
+	},
+	{
+		tests: []string{"TestSessionRequestsAreForOneServer"}, file: "internal/handshake/handshake.go",
+		guard: `if r.Server != server {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestAJoinIsOfTheOwnerOfTheKey"}, file: "internal/api/access/join.go",
+		guard: `err = handshake.CheckJoin(in.Body.PublicKey, bearerHash(ctx), in.Body.Name, in.Body.At, in.Body.Proof)`, without: `_ = bearerHash(ctx)`,
+	},
+	{
+		tests: []string{"TestARepeatedJoinIsTheSameWorker"}, file: "internal/store/sqlite/keys.go",
+		guard: `if repeated && old.JoinedBy != by.ID {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestACopiedIdentityEndsBothSessions"}, file: "internal/engine/copies.go",
+		guard: `return nil, e.quarantine(ctx, h, old)`, without: `return old, nil`,
+	},
+	{
+		tests: []string{"TestACopiedIdentityEndsBothSessions"}, file: "internal/api/keyring/keyring.go",
+		guard: `if key.Quarantined != "" {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestARestartedWorkerIsNoCopy"}, file: "internal/engine/copies.go",
+		guard: `case <-old.closed:
+	case <-timeout.C:`, without: `case <-old.closed:
+		return nil, e.quarantine(ctx, h, old)
+	case <-timeout.C:`,
+	},
+	{
 		tests: []string{"TestJoinTokensWorkAsOftenAsTheySay"}, file: "internal/store/sqlite/keys.go",
 		guard: `if by.Uses != nil {`, without: `if false {`,
 	},

@@ -72,7 +72,7 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 	if sessiontoken.IsToken(token) {
 		hash, secret, err := r.tokens.Verify(token)
 		if err != nil {
-			return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
+			return auth.Principal{}, nil, r.failed(ctx, from, err)
 		}
 		p, active, err := r.ByHash(ctx, from, hash)
 		p.Secret = secret
@@ -98,7 +98,7 @@ func (r *Ring) ByHash(ctx context.Context, from netip.Addr, hash string) (auth.P
 		err = muster.Errorf(muster.Unauthenticated, "unknown API key: it was revoked or belongs to another server")
 	}
 	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
-		return auth.Principal{}, nil, cmp.Or(r.limits.Failed(ctx, from), err)
+		return auth.Principal{}, nil, r.failed(ctx, from, err)
 	}
 	if err != nil {
 		return auth.Principal{}, nil, err
@@ -109,6 +109,11 @@ func (r *Ring) ByHash(ctx context.Context, from netip.Addr, hash string) (auth.P
 	}
 	active.use(from)
 	return p, active, nil
+}
+
+// failed counts a request without a valid key, and returns the error of its answer when that may be sent.
+func (r *Ring) failed(ctx context.Context, from netip.Addr, err error) error {
+	return cmp.Or(r.limits.Failed(ctx, from), err)
 }
 
 func principal(key *store.Key) auth.Principal {

@@ -1101,6 +1101,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/workers/{worker}/reset": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Revoke the key of a worker, and make a join token for one hour with which it joins again under its id, with a new key; it is returned only once */
+        post: operations["reset-worker"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/workers/{worker}/resume": {
         parameters: {
             query?: never;
@@ -1178,8 +1195,42 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Exchange a join token for a worker id and key */
+        /** Register a worker and its public key with a join token */
         post: operations["join-worker"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/link/v1/key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Register a worker's public key in place of the bearer key that an earlier version gave it */
+        post: operations["register-worker-key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/link/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Issue the token of a worker's requests for a request that is signed with its key */
+        post: operations["create-worker-session"];
         delete?: never;
         options?: never;
         head?: never;
@@ -1967,10 +2018,17 @@ export interface components {
             next?: string;
         };
         JoinRequest: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
             name: string;
+            proof: string;
+            public_key: string;
         };
         Joined: {
-            key: string;
+            server: string;
             worker: string;
         };
         Key: {
@@ -2026,6 +2084,15 @@ export interface components {
             uses?: number;
             /** @description the worker whose key it is */
             worker?: string;
+        };
+        KeyRequest: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            proof: string;
+            public_key: string;
         };
         Keys: {
             keys: components["schemas"]["Key"][];
@@ -2726,6 +2793,34 @@ export interface components {
             /** @description an API key */
             token: string;
         };
+        SessionGrant: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            exchange: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            expires_at: string;
+            signature: string;
+            token: string;
+        };
+        SessionRequest: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            exchange: string;
+            nonce: string;
+            public_key: string;
+            server: string;
+            signature: string;
+            worker: string;
+        };
         Share: {
             /**
              * Format: date-time
@@ -3173,6 +3268,7 @@ export interface components {
             /** Format: double */
             price?: number;
             projects?: string[] | null;
+            quarantined?: string;
             resources: components["schemas"]["Resources"];
             /** Format: int64 */
             running: number;
@@ -5862,6 +5958,38 @@ export interface operations {
             };
         };
     };
+    "reset-worker": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description id, or name if it is unique */
+                worker: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["MadeKey"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "resume-worker": {
         parameters: {
             query?: never;
@@ -6009,6 +6137,72 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Joined"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "register-worker-key": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["KeyRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Joined"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "create-worker-session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionRequest"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionGrant"];
                 };
             };
             /** @description An error */

@@ -40,6 +40,8 @@ describe("a worker", () => {
     expect(troubles(worker(), "v1")).toEqual([]);
     const ill = worker({ state: "unreachable", constrained: "the disk is full", version: "v0" });
     expect(troubles(ill, "v1").map((t) => t.kind)).toEqual(["unreachable", "constrained"]);
+    const copied = worker({ state: "unreachable", quarantined: "used by two processes" });
+    expect(troubles(copied, "v1").map((t) => t.kind)).toEqual(["quarantined", "unreachable"]);
     const filling = { cpu: 0, memory: gib, disk: { free: gib, total: 100 * gib, low: true } };
     expect(troubles(worker({ load: filling }), "v1")).toEqual([{ kind: "disk", text: expect.stringMatching(/^1 of 100 GiB of the data folder's disk are free/) as unknown }]);
     expect(troubles(worker({ state: "gone", load: filling }), "v1")).toEqual([]);

@@ -70,6 +70,7 @@ export interface Trouble {
 
 export function troubles(w: Worker, serverVersion: string | undefined): Trouble[] {
   const list: Trouble[] = [];
+  if (w.quarantined) list.push({ kind: "quarantined", text: `Its identity is not accepted: ${w.quarantined}. The command muster workers reset ${w.name} makes it a new one.` });
   if (w.state === "unreachable") list.push({ kind: "unreachable", text: "The server does not hear from it; its tasks are started elsewhere when their leases end." });
   for (const gpu of w.resources.gpus ?? []) {
     if (gpu.quarantined) list.push({ kind: "quarantined", text: `GPU ${gpu.index}: ${gpu.quarantined}` });
