@@ -47,6 +47,8 @@ type Config struct {
 	// OnReportAcked is called once for each ended attempt: when the server has recorded its report, or does not want it. It must not
 	// block. Nil is allowed.
 	OnReportAcked func(id muster.AttemptID, recorded bool)
+	// OnRefused is called for what the server sent and this worker refuses, with one of the Refused constants. It must not block. Nil is allowed.
+	OnRefused func(reason string)
 	// RemoteTasks says that tasks run on another machine: the ports of gangs are not reserved on this one.
 	RemoteTasks bool
 	// OnHeal receives the quarantined GPUs to check again: UUIDs, or "all". It must not block. Nil is allowed.
@@ -87,6 +89,7 @@ type Agent struct {
 	executors map[string]run.Executor
 	tasks     sync.WaitGroup // running executors
 	readers   *logReaders    // open local logs
+	refused   sync.Map       // the reasons for which something was refused
 
 	drained     chan struct{} // closed when the server has drained the worker
 	drainedOnce sync.Once
@@ -285,9 +288,13 @@ func (a *Agent) start(ctx context.Context, t *run.Task, inline bool) {
 	if !inline {
 		ctx, cancel = context.WithCancelCause(ctx)
 	}
-	at, rejection := a.table.admit(t, cancel)
-	if rejection != nil {
-		a.table.reject(rejection)
+	at, rejected := a.table.admit(t, cancel)
+	switch {
+	case rejected == nil:
+	case rejected.reason != "":
+		a.refuse(t.Attempt, rejected.reason, rejected.Message)
+	default:
+		a.table.reject(&rejected.Rejected)
 	}
 	switch {
 	case inline && at != nil:

@@ -94,23 +94,33 @@ func newAttemptTable(offer muster.Offer, clock func() time.Duration, log *slog.L
 	}
 }
 
+// rejection is why an attempt is rejected.
+type rejection struct {
+	link.Rejected
+
+	reason string // one of the Refused constants; "" if the server may not have known
+}
+
 // admit reserves the resources of an attempt, or returns why it is rejected. It returns neither for an attempt that is held already: its
 // acceptance is sent again. An attempt that the server dropped, and then assigned again after it lost its data, is rejected until the old
 // one is removed. An attempt without cancel runs inline: it ends before the next frame is made.
-func (tbl *attemptTable) admit(t *run.Task, cancel context.CancelCauseFunc) (at *attempt, rejection *link.Rejected) {
+func (tbl *attemptTable) admit(t *run.Task, cancel context.CancelCauseFunc) (at *attempt, rejected *rejection) {
 	id, g := t.Attempt, t.Grant
 	tbl.mu.Lock()
 	defer tbl.mu.Unlock()
 	if at := tbl.held[id]; at != nil {
 		if at.dropped || at.acked {
-			return nil, &link.Rejected{Attempt: id, Message: "an earlier attempt with this number is still being cleaned up", Constrained: true}
+			return nil, &rejection{link.Rejected{Attempt: id, Message: "an earlier attempt with this number is still being cleaned up", Constrained: true}, ""}
 		}
 		at.reportedState = reportedNone
 		tbl.queue(at)
 		return nil, nil
 	}
 	if why := tbl.constrained(); why != "" {
-		return nil, &link.Rejected{Attempt: id, Message: why, Constrained: true}
+		return nil, &rejection{link.Rejected{Attempt: id, Message: why, Constrained: true}, ""}
+	}
+	if kind := t.Spec.Kind; tbl.machine.disabled[kind] {
+		return nil, &rejection{link.Rejected{Attempt: id, Message: "this worker does not offer kind " + kind + " at present"}, RefusedKind}
 	}
 	now := t.Assigned
 	leaseStart, grace := tbl.lastContact, leaseGrace(t.Spec)
@@ -118,11 +128,11 @@ func (tbl *attemptTable) admit(t *run.Task, cancel context.CancelCauseFunc) (at 
 	case grace < tbl.heartbeat:
 		leaseStart = now // the grace is shorter than a heartbeat: the last contact may be older
 	case now-leaseStart > grace:
-		return nil, &link.Rejected{Attempt: id, Message: fmt.Sprintf("the lease of %s ended before the worker received the attempt: last contact with the server was %s ago",
-			muster.Duration(grace), muster.Duration((now - leaseStart).Round(time.Millisecond)))}
+		return nil, &rejection{link.Rejected{Attempt: id, Message: fmt.Sprintf("the lease of %s ended before the worker received the attempt: last contact with the server was %s ago",
+			muster.Duration(grace), muster.Duration((now - leaseStart).Round(time.Millisecond)))}, ""}
 	}
 	if why := tbl.capacity.reserve(&g); why != "" {
-		return nil, &link.Rejected{Attempt: id, Message: why}
+		return nil, &rejection{link.Rejected{Attempt: id, Message: why}, RefusedResources}
 	}
 	at = &attempt{id: id, table: tbl, grant: g, cancel: cancel, inline: cancel == nil, assignedAt: now, leaseStart: leaseStart}
 	tbl.track(at, t.Spec)

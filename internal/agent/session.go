@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,6 +37,9 @@ func (a *Agent) connect(ctx context.Context) error {
 		}
 		if s.healthy() {
 			pause.Reset()
+		}
+		if _, ok := errors.AsType[*link.RejectedFrame](err); ok {
+			a.onRefused(RefusedFrame)
 		}
 		if isFatal(err, everWelcomed) {
 			return a.explainRefusal(err)
@@ -182,6 +186,9 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 	for i := range f.Specs {
 		s.specs[f.Specs[i].Ref] = &f.Specs[i]
 		delete(s.specs, f.Specs[i].Ref-link.MaxGroupSpecs)
+		if len(s.specs) > link.MaxGroupSpecs { // the server left numbers out
+			delete(s.specs, slices.Min(slices.Collect(maps.Keys(s.specs))))
+		}
 	}
 	for i := range f.Assign {
 		s.assign(ctx, &f.Assign[i], now)
@@ -217,20 +224,19 @@ func (s *session) handle(ctx context.Context, f *link.ToWorker) {
 // assign starts an attempt that was received at now, or rejects it.
 func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration) {
 	a := s.agent
-	reject := func(why string) { a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: why}) }
 	group := s.specs[as.Ref]
 	if group == nil {
-		reject("the assignment refers to a stage spec that this session never received")
+		a.refuse(as.Attempt, RefusedSpec, "the assignment refers to a stage spec that this session never received")
 		return
 	}
 	spec := cmp.Or(as.Spec, &group.Spec)
-	if why := a.refusal(spec); why != "" {
-		reject(why)
+	if reason, why := a.refusal(spec, group.Project); why != "" {
+		a.refuse(as.Attempt, reason, why)
 		return
 	}
 	for i := range spec.Secrets {
 		if name := spec.Secrets[i].Name; !slices.ContainsFunc(as.Secrets, func(v muster.SecretValue) bool { return v.Name == name }) {
-			reject("the assignment does not have the secret " + name)
+			a.refuse(as.Attempt, RefusedSpec, "the assignment does not have the secret "+name)
 			return
 		}
 	}
@@ -255,33 +261,64 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 	if g := as.Gang; g != nil && g.Rank == 0 && !inline && !a.cfg.RemoteTasks && !a.table.has(as.Attempt) {
 		var err error
 		if t.Port, err = bindPort(ctx, g.Port); err != nil {
-			reject(fmt.Sprintf("port %d of the gang is not free on this worker: %v", g.Port, err))
+			a.table.reject(&link.Rejected{Attempt: as.Attempt, Message: fmt.Sprintf("port %d of the gang is not free on this worker: %v", g.Port, err)})
 			return
 		}
 	}
 	a.start(ctx, t, inline)
 }
 
-// refusal returns why the worker does not run a task, "" if it does. The server does not assign such a task; a server that did would have
-// it run with what the owner does not allow, or without what it requests.
-func (a *Agent) refusal(spec *muster.TaskSpec) string {
+// What a worker refuses although its server sent it.
+const (
+	RefusedAllow     = "allow"     // its owner does not allow it
+	RefusedProject   = "project"   // a task of another project
+	RefusedKind      = "kind"      // it does not offer the kind, or containers
+	RefusedFeature   = "feature"   // it lacks a feature that the task uses
+	RefusedResources = "resources" // more than it has free, or a GPU that it does not have or that is in use
+	RefusedSpec      = "spec"      // an assignment without its spec, or without a secret of it
+	RefusedFrame     = "frame"     // a frame with a wrong signature, which ended the session
+)
+
+// refuse rejects an attempt that the server may not assign, counts it, and logs the first one of each reason.
+func (a *Agent) refuse(id muster.AttemptID, reason, why string) {
+	a.table.reject(&link.Rejected{Attempt: id, Message: why})
+	a.onRefused(reason)
+	level := slog.LevelDebug
+	if _, again := a.refused.LoadOrStore(reason, true); !again {
+		level = slog.LevelWarn
+	}
+	a.log.Log(context.Background(), level, "an assignment was refused; others for the same reason are logged at level debug", slog.String("attempt", id.String()), slog.String("reason", reason), slog.String("message", why))
+}
+
+func (a *Agent) onRefused(reason string) {
+	if a.cfg.OnRefused != nil {
+		a.cfg.OnRefused(reason)
+	}
+}
+
+// refusal returns why the worker does not run a task, "" if it does, with one of the Refused constants. The server does not assign such a
+// task; a server that did would have it run with what the owner does not allow, or without what it requests.
+func (a *Agent) refusal(spec *muster.TaskSpec, project string) (reason, why string) {
 	if why := policy.Check(a.cfg.Allow, spec); why != "" {
-		return why
+		return RefusedAllow, why
+	}
+	if len(a.cfg.Projects) > 0 && !slices.Contains(a.cfg.Projects, project) {
+		return RefusedProject, fmt.Sprintf("this worker takes no tasks of project %q", project)
 	}
 	if len(a.cfg.Lacks) > 0 {
 		for _, feature := range muster.Features(spec) {
 			if slices.Contains(a.cfg.Lacks, feature) {
-				return "this worker does not support " + feature
+				return RefusedFeature, "this worker does not support " + feature
 			}
 		}
 	}
 	if !a.accepts(spec.Kind) {
-		return "this worker does not run tasks of kind " + spec.Kind
+		return RefusedKind, "this worker does not run tasks of kind " + spec.Kind
 	}
 	if !a.accepts(muster.KindContainer) && policy.RunsInContainer(spec) {
-		return "this worker does not run containers"
+		return RefusedKind, "this worker does not run containers"
 	}
-	return ""
+	return "", ""
 }
 
 // ping makes the next frame a ping, unless one was just sent.

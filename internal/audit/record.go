@@ -27,6 +27,7 @@ const (
 	OpAcceptLoss    = "accept-loss"
 	OpRemoveRecords = "remove-audit-records"
 	OpStartSession  = "start-worker-session"
+	OpRejectFrame   = "reject-link-frame"
 	OpQuarantine    = "quarantine-worker"
 	OpOther         = "other" // a path without an operation
 )

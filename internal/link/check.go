@@ -181,8 +181,8 @@ func CheckAddress(s string) error {
 }
 
 func checkWelcome(w *Welcome) error {
-	if w.Heartbeat <= 0 {
-		return inField("heartbeat", fieldErrorf("is %s: it must be more than 0", w.Heartbeat))
+	if w.Heartbeat < minHeartbeat || w.Heartbeat > maxHeartbeat {
+		return inField("heartbeat", fieldErrorf("is %s: it must be from %s to %s", w.Heartbeat, minHeartbeat, maxHeartbeat))
 	}
 	return cmp.Or(checkEach("keep", w.Keep, checkLogAck), checkEach("stop", w.Stop, checkAttempt))
 }
@@ -371,9 +371,8 @@ func checkAssign(a *Assign) error {
 	if err := cmp.Or(inField("attempt", checkAttempt(&a.Attempt)), checkRef(a.Ref)); err != nil {
 		return err
 	}
-	g := &a.Grant
-	if g.CPUs < 0 || g.Memory < 0 || g.Disk < 0 || g.Slots < 0 || g.GPUMemory < 0 || g.PIDs < 0 {
-		return inField("grant", fieldErrorf("has an amount below zero"))
+	if err := inField("grant", checkGrant(&a.Grant)); err != nil {
+		return err
 	}
 	if a.Checkpoint != "" {
 		if err := checkHash("checkpoint", a.Checkpoint); err != nil {
@@ -386,6 +385,33 @@ func checkAssign(a *Assign) error {
 		}
 		return cmp.Or(checkHash("sha256", in.SHA256), checkNumber("size", in.Size))
 	}))
+}
+
+// checkGrant refuses amounts that no worker offers: their sums could overflow.
+func checkGrant(g *muster.Grant) error {
+	if g.CPUs < 0 || g.Memory < 0 || g.Disk < 0 || g.Slots < 0 || g.GPUMemory < 0 || g.PIDs < 0 {
+		return fieldErrorf("has an amount below zero")
+	}
+	err := cmp.Or(
+		checkAtMost("cpus", g.CPUs, maxCPUs),
+		checkAtMost("memory", int64(g.Memory), maxBytes),
+		checkAtMost("disk", int64(g.Disk), maxBytes),
+		checkAtMost("slots", g.Slots, maxSlots),
+		checkAtMost("gpu_memory", int64(g.GPUMemory), maxBytes),
+		checkAtMost("pids", g.PIDs, math.MaxInt32),
+		checkCount("gpus", len(g.GPUs), maxGPUs),
+	)
+	if err != nil || len(g.GPUs) == 0 {
+		return err
+	}
+	seen := make(map[string]bool, len(g.GPUs))
+	return checkEach("gpus", g.GPUs, func(uuid *string) error {
+		if seen[*uuid] {
+			return fieldErrorf("is %.80q, which is a duplicate", *uuid)
+		}
+		seen[*uuid] = true
+		return checkLength("", *uuid, maxText)
+	})
 }
 
 func checkSecrets(list []muster.SecretValue) error {

@@ -68,8 +68,28 @@
 // worker's identity, and both get a Forbidden Goodbye; if not, it is replaced, with a Conflict. A worker that says goodbye holds no attempts, or returns them:
 // its leases end at once. A connection that breaks has no such meaning.
 //
+// # Signatures
+//
+// If the worker's credential has a secret, which only it and the server know, every frame of its sessions and of
+// the connections of its Execs is signed (Seal), with TLS and without: "1 ID SEQUENCE TIME SIGNATURE FRAME", where
+//
+//   - ID names the connection and the direction: 8 bytes in hex,
+//   - SEQUENCE is the number of the frame, TIME the sender's time in Unix milliseconds, each 8 bytes in hex,
+//   - SIGNATURE is HMAC-SHA256 over all other bytes, in base64 without padding.
+//
+// ID and the key of a direction are derived by HKDF-SHA256 from the secret, from a nonce that each side chose for the
+// connection and named in the header Muster-Link-Nonce of the request or response that opened it, and from the id of the
+// Exec. So a frame is valid once, in its place in one connection. The first frame of a direction determines how the two
+// clocks differ: it is fresh, since its key depends on a nonce of its receiver, and must arrive within 10 seconds. A
+// later frame may arrive at most SealTolerance later or earlier by that. Steps of a clock within a connection have no effect.
+//
+// A frame that is unsigned, altered, foreign, replayed, reordered or late ends the session, and nothing of it takes effect. The server sends an Unavailable Goodbye
+// with the reason; a worker closes the connection without a Goodbye, so that its leases stay valid. Both connect
+// again. A side that has a secret uses no connection without signatures.
+//
 // # Not promised
 //
-// Frames are not signed or encrypted: TLS in the transport does that. The two directions
-// have no order relative to each other.
+// Frames are not encrypted: TLS in the transport does that. An attacker between both sides without TLS reads
+// frames, and can end sessions or keep them from beginning. Credentials without a secret (StaticToken) have no signatures.
+// The two directions have no order relative to each other.
 package link

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -27,7 +28,9 @@ const (
 	maxSlots       = 1 << 20
 	maxBytes       = 1 << 60
 	maxUsageValue  = 1e15
-	maxArtifacts   = 100_000  // of a report
+	maxArtifacts   = 100_000 // of a report
+	minHeartbeat   = muster.Duration(time.Millisecond)
+	maxHeartbeat   = muster.Duration(24 * time.Hour)
 	maxReason      = 16 << 10 // bytes of why a worker takes no tasks, or of a pattern of an allow list
 )
 

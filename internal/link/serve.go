@@ -136,6 +136,9 @@ func goodbyeFor(err error) *Goodbye {
 	if errors.Is(err, context.Canceled) {
 		return &Goodbye{Code: muster.Unavailable, Message: "the server shuts down"}
 	}
+	if _, ok := errors.AsType[*RejectedFrame](err); ok {
+		return &Goodbye{Code: muster.Unavailable, Message: "the server ended the session: " + err.Error()}
+	}
 	me, ok := errors.AsType[*muster.Error](err)
 	if !ok {
 		return nil

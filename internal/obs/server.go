@@ -52,6 +52,7 @@ type Server struct {
 	endCounters    map[endKey]prometheus.Counter // of ended; used by the engine's goroutine
 
 	sessionsOpened prometheus.Counter
+	framesRejected map[string]prometheus.Counter // by reason
 	framesIn       prometheus.Counter
 	framesOut      prometheus.Counter
 	logBytes       prometheus.Counter
@@ -105,6 +106,11 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 	m.sessionsOpened = s.counter("muster_link_sessions_opened_total", "Sessions opened by workers.")
 	frames := s.counterVec("muster_link_frames_total", "Frames of the link protocol received (in) or sent (out) by the server.", "direction")
 	m.framesIn, m.framesOut = frames.WithLabelValues("in"), frames.WithLabelValues("out")
+	rejected := s.counterVec("muster_link_frames_rejected_total", "Frames of the link protocol that the server rejected, by what is wrong with their signature. Each ended its session.", "reason")
+	m.framesRejected = map[string]prometheus.Counter{}
+	for _, reason := range rejectReasons() {
+		m.framesRejected[reason] = rejected.WithLabelValues(reason)
+	}
 	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs received from workers and stored.")
 	blobs := s.counterVec("muster_blob_bytes_total", "Bytes of blobs received (in) or sent (out) by the server.", "direction")
 	m.blobsIn, m.blobsOut = blobs.WithLabelValues("in"), blobs.WithLabelValues("out")
@@ -226,6 +232,18 @@ func (m *Server) SessionOpened() { m.sessionsOpened.Inc() }
 func (m *Server) FrameIn(renewed int) {
 	m.framesIn.Inc()
 	m.renewals.Add(float64(renewed))
+}
+
+// rejectReasons are those for which a frame is rejected.
+func rejectReasons() []string {
+	return []string{"unsealed", "altered", "foreign", "replayed", "reordered", "late"}
+}
+
+// FrameRejected counts a frame from a worker that was rejected.
+func (m *Server) FrameRejected(reason string) {
+	if c := m.framesRejected[reason]; c != nil {
+		c.Inc()
+	}
 }
 
 // FrameOut counts a frame to a worker.

@@ -45,6 +45,7 @@ type Worker struct {
 	attemptDuration *prometheus.HistogramVec
 	running         *prometheus.GaugeVec
 	reportsAcked    [2]prometheus.Counter
+	refused         map[string]prometheus.Counter
 	energy          prometheus.Counter
 	cpu             prometheus.Counter
 	transferBytes   [2]prometheus.Counter
@@ -64,6 +65,11 @@ func newWorker(s *registrar, sample func(ctx context.Context) WorkerSample) *Wor
 	m.running = s.gaugeVec("muster_worker_running_attempts", "Attempts running on this worker, by kind.", "kind")
 	acked := s.counterVec("muster_worker_reports_total", "Reports of ended attempts that the server recorded, or no longer needed (unwanted).", "result")
 	m.reportsAcked[0], m.reportsAcked[1] = acked.WithLabelValues("unwanted"), acked.WithLabelValues("recorded")
+	refused := s.counterVec("muster_worker_refused_total", "What the server sent and the worker refused, by reason: assignments, or frames with a wrong signature (frame).", "reason")
+	m.refused = map[string]prometheus.Counter{}
+	for _, reason := range []string{"allow", "project", "kind", "feature", "resources", "spec", "frame"} {
+		m.refused[reason] = refused.WithLabelValues(reason)
+	}
 	m.energy = s.counter("muster_worker_gpu_energy_joules_total", "Energy used by the GPUs of ended attempts.")
 	m.cpu = s.counter("muster_worker_cpu_seconds_total", "CPU time of ended attempts.")
 	moved := s.counterVec("muster_worker_transfer_bytes_total", "Bytes of inputs, outputs and checkpoints fetched (in) or uploaded (out).", "direction")
@@ -158,6 +164,13 @@ func addUsage(energy, cpu prometheus.Counter, u *muster.Usage) {
 
 // ReportAcked counts a report that the server recorded, or no longer needed.
 func (m *Worker) ReportAcked(recorded bool) { m.reportsAcked[boolIndex(recorded)].Inc() }
+
+// Refused counts what the worker refused.
+func (m *Worker) Refused(reason string) {
+	if c := m.refused[reason]; c != nil {
+		c.Inc()
+	}
+}
 
 // BlobBytes counts fetched (in) or uploaded bytes of blobs.
 func (m *Worker) BlobBytes(in bool, n int) { m.transferBytes[boolIndex(in)].Add(float64(n)) }

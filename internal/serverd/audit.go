@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -72,6 +73,25 @@ func (s *Server) auditSession(ctx context.Context, conn link.ServerConn) {
 	}
 	caller.Identify(&rec, p)
 	s.audit.Add(rec)
+}
+
+// rejected returns what is called with the error of each Read of a connection that a worker opened: it counts, records and logs a rejected frame.
+func (s *Server) rejected(ctx context.Context, address string) func(error) {
+	return func(err error) {
+		frame, ok := errors.AsType[*link.RejectedFrame](err)
+		if !ok {
+			return
+		}
+		p := caller.FromContext(ctx)
+		s.metrics.FrameRejected(frame.Reason)
+		s.log.Warn("a frame was rejected, and its session ends: something between the worker and this server changes what they send",
+			slog.String("worker", string(p.Worker)), slog.String("address", address), slog.String("reason", frame.Reason), slog.Any("error", err))
+		rec := audit.Record{
+			At: muster.NewTime(time.Now()), Address: address, Operation: audit.OpRejectFrame, Object: "worker/" + string(p.Worker), Outcome: audit.Denied, Detail: err.Error(),
+		}
+		caller.Identify(&rec, p)
+		s.audit.Count(rec)
+	}
 }
 
 // auditGateway records a request that a gateway denied.

@@ -130,7 +130,24 @@ func (c countingLogs) AppendChunk(ctx context.Context, a muster.AttemptID, chunk
 type countingConn struct {
 	link.ServerConn
 
-	metrics *obs.Server
+	metrics  *obs.Server
+	rejected func(error) // for the errors of Recv
+}
+
+// watchedFrames passes the errors of Read to rejected.
+type watchedFrames struct {
+	link.FrameConn
+
+	rejected func(error)
+}
+
+// Read implements link.FrameConn.
+func (c watchedFrames) Read(ctx context.Context) ([]byte, error) {
+	b, err := c.FrameConn.Read(ctx)
+	if err != nil {
+		c.rejected(err)
+	}
+	return b, err
 }
 
 // Send implements link.ServerConn.
@@ -146,6 +163,7 @@ func (c countingConn) Send(ctx context.Context, f *link.ToWorker) error {
 func (c countingConn) Recv(ctx context.Context) (*link.ToServer, error) {
 	f, err := c.ServerConn.Recv(ctx)
 	if err != nil {
+		c.rejected(err)
 		return f, err
 	}
 	renewed := 0

@@ -260,7 +260,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		defer release()
 		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
-		if err := link.Serve(ctx, countingConn{conn, s.metrics}, enrolled{s.engine, api.EnrolmentOf(ctx), peer.Secret, s.store}, peer.Worker, s.log); err != nil {
+		if err := link.Serve(ctx, countingConn{conn, s.metrics, s.rejected(ctx, conn.RemoteIP())}, enrolled{s.engine, api.EnrolmentOf(ctx), peer.Secret, s.store}, peer.Worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(peer.Worker)), slog.Any("why", err))
 		}
 	}
@@ -270,7 +270,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	acceptExec := func(ctx context.Context, r *http.Request, conn link.FrameConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
-		s.exec.Accept(ctx, r, conn, peer)
+		s.exec.Accept(ctx, r, watchedFrames{conn, s.rejected(ctx, link.RemoteIPOf(r))}, peer)
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)

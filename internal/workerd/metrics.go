@@ -91,6 +91,13 @@ func (w *Worker) onSettled(id muster.AttemptID, recorded bool) {
 	w.cfg.Tracer.ReportAcked(id, recorded)
 }
 
+// onRefused counts what the worker refused.
+func (w *Worker) onRefused(reason string) {
+	if w.metrics != nil {
+		w.metrics.Refused(reason)
+	}
+}
+
 // instrument makes executors count and trace attempts, and pass the trace context to tasks.
 func (w *Worker) instrument(executors []run.Executor, worker muster.WorkerID) []run.Executor {
 	list := make([]run.Executor, len(executors))

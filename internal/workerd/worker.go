@@ -368,7 +368,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 		Load: func(ctx context.Context) *muster.Load {
 			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())
 		},
-		OnReportAcked: w.onSettled, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))),
+		OnReportAcked: w.onSettled, OnRefused: w.onRefused, Grace: w.cfg.ShutdownGrace, Log: w.log.With(slog.String("worker", string(id.Worker))),
 		OnHeal: func(uuids []string) {
 			if slices.Contains(uuids, link.HealAll) {
 				uuids = nil

@@ -33,8 +33,11 @@ func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 	s := &hostileServer{t: t, conns: make(chan link.ServerConn, 1)}
 	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-victim"}, nil }
 	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
-		s.conns <- conn
-		<-ctx.Done()
+		select {
+		case s.conns <- conn:
+			<-ctx.Done()
+		case <-ctx.Done():
+		}
 	})
 	mux := http.NewServeMux()
 	testworker.Serve(mux, "w-victim", "the-worker's-key")

@@ -611,4 +611,48 @@ if false {`,
 		tests: []string{"TestLogOfAnAttemptIsBounded"}, file: "internal/engine/logs.go",
 		guard: "const logSlack = 256 << 20", without: "const logSlack = 256 << 40",
 	},
+	{
+		tests: []string{"TestWorkersRefuseKindsThatTheyDoNotOffer"}, file: "internal/agent/session.go",
+		guard: "if !a.accepts(spec.Kind) {", without: "if false {",
+	},
+	{
+		tests: []string{"TestWorkersRefuseVariablesThatTheirOwnersDoNotAllow"}, file: "internal/agent/session.go",
+		guard: `if why := policy.Check(a.cfg.Allow, spec); why != "" {`, without: `if why := policy.Check(nil, spec); why != "" {`,
+	},
+	{
+		tests: []string{"TestWorkersRefuseMoreCoresThanTheyOffer"}, file: "internal/agent/capacity.go",
+		guard: "case g.CPUs > 0 && c.milliCPUs+milliCores(g.CPUs) > milliCores(c.offer.CPUs):", without: "case false:",
+	},
+	{
+		tests: []string{"TestWorkersRefuseMoreMemoryThanTheyOffer"}, file: "internal/agent/capacity.go",
+		guard: "case g.Memory > 0 && c.memory+g.Memory > c.offer.Memory:", without: "case false:",
+	},
+	{
+		tests: []string{"TestWorkersRefuseDevicesThatTheyDoNotHave"}, file: "internal/agent/capacity.go",
+		guard: `if why := c.checkGPU(id, g.GPUMemory); why != "" {`, without: `if why := ""; why != "" {`,
+	},
+	{
+		tests: []string{"TestWorkersRefuseAmountsThatOverflow"}, file: "internal/link/check.go",
+		guard: `checkAtMost("cpus", g.CPUs, maxCPUs),`, without: "nil,",
+	},
+	{
+		tests: []string{"TestInputsStayInTheTasksFolder"}, file: "internal/agent/run/process/workdir.go",
+		guard: `if !filepath.IsLocal(filepath.FromSlash(in.Path)) || in.Path == "." {`, without: "if false {",
+	},
+	{
+		tests: []string{"TestAlteredFramesEndTheSession", "TestWorkersRejectAlteredFrames"}, file: "internal/link/seal.go",
+		guard: "if !hmac.Equal(c.in.sign(head, frame), signature) || b[sealOverhead-1] != ' ' {", without: "if len(signature) == 0 {",
+	},
+	{
+		tests: []string{"TestRepeatedFramesEndTheSession"}, file: "internal/link/seal.go",
+		guard: "case seq < want:", without: "case false:",
+	},
+	{
+		tests: []string{"TestDroppedFramesEndTheSession"}, file: "internal/link/seal.go",
+		guard: "case seq > want:", without: "case false:",
+	},
+	{
+		tests: []string{"TestFramesWithoutSignaturesEndTheSession"}, file: "internal/link/seal.go",
+		guard: `		return nil, reject(Unsealed, "it has no signature")`, without: `		return b, nil`,
+	},
 }

@@ -168,7 +168,7 @@ func refusedKeys(t *testing.T, tr Transport) {
 	s := start(t, tr, "127.0.0.1:0")
 	open(t, tr, s, s.addr)
 	for key, want := range map[string]muster.Code{"wrong": muster.Unauthenticated, barredKey: muster.Forbidden} {
-		w, err := tr.NewDialer("http://"+s.addr, key).Dial(withTimeout(t))
+		w, err := tr.NewDialer("http://"+s.addr, link.StaticToken(key)).Dial(withTimeout(t))
 		if err == nil {
 			w.Close()
 		}

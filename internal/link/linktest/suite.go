@@ -3,6 +3,7 @@
 package linktest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -23,16 +24,33 @@ type Transport struct {
 	// NewServer returns the server's side: a handler, and the function that runs its sessions.
 	NewServer func(link.Identify, link.Accept) (http.Handler, func(context.Context) error)
 	Path      string // where the handler is mounted
-	// NewDialer returns the worker's side for a base URL and a key.
-	NewDialer func(server, key string) link.Dialer
+	// NewExecServer is NewServer for connections of commands.
+	NewExecServer func(link.Identify, link.AcceptFrames) (http.Handler, func(context.Context) error)
+	ExecPath      string
+	// NewDialer returns the worker's side for a base URL and a credential.
+	NewDialer func(server string, c link.Credentials) link.Dialer
+
+	sealed bool // the credentials have a secret
 }
 
 // stepTimeout limits one step, which takes milliseconds on an idle machine. On a busy one the close of a session may be
 // lost: then it ends by a time-out of a minute.
 const stepTimeout = 2 * time.Minute
 
-// Run proves that a transport keeps the contract of link.WorkerConn and link.ServerConn.
+// Run proves that a transport keeps the contract of link.WorkerConn and link.ServerConn, with and without signatures.
 func Run(t *testing.T, tr Transport) {
+	t.Run("signed", func(t *testing.T) {
+		signed := tr
+		signed.sealed = true
+		run(t, signed)
+		t.Run("altered, repeated, swapped, lost and foreign frames end the session", func(t *testing.T) { tampered(t, signed) })
+		t.Run("connections of commands are signed, each with its own key", func(t *testing.T) { commands(t, signed) })
+		t.Run("signatures cannot be turned off between worker and server", func(t *testing.T) { downgraded(t, signed) })
+	})
+	run(t, tr)
+}
+
+func run(t *testing.T, tr Transport) {
 	t.Run("frames arrive once and in order, both ways at the same time", func(t *testing.T) { orderly(t, tr) })
 	t.Run("a frame of nearly MaxFrame arrives and a longer one is refused", func(t *testing.T) { large(t, tr) })
 	t.Run("a close by the worker ends the server's session", func(t *testing.T) { workerCloses(t, tr) })
@@ -56,13 +74,34 @@ type server struct {
 	stop  func()
 }
 
-const goodKey, barredKey = "good", "barred"
+const goodKey, barredKey, sealedKey = "good", "barred", "sealed"
 
-// identify knows worker "w1" by the key "good".
+// credential is a credential that does not change.
+type credential link.Credential
+
+// Current implements link.Credentials.
+func (c credential) Current(context.Context) (link.Credential, error) { return link.Credential(c), nil }
+
+// Refused implements link.Credentials.
+func (credential) Refused(_ string, err error) error { return err }
+
+func sealedCredential() credential { return credential{sealedKey, bytes.Repeat([]byte{7}, 32)} }
+
+// credential returns that of the worker.
+func (tr *Transport) credential() link.Credentials {
+	if tr.sealed {
+		return sealedCredential()
+	}
+	return link.StaticToken(goodKey)
+}
+
+// identify knows worker "w1" by the keys "good" and "sealed".
 func identify(r *http.Request) (link.Peer, error) {
 	switch key := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); key {
 	case goodKey:
 		return link.Peer{Worker: "w1"}, nil
+	case sealedKey:
+		return link.Peer{Worker: "w1", Secret: sealedCredential().Secret}, nil
 	case barredKey:
 		return link.Peer{}, muster.Errorf(muster.Forbidden, "this worker was removed")
 	default:
@@ -82,11 +121,18 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 		}
 		conn.Close()
 	})
+	serve(tb, s, addr, tr.Path, handler, run)
+	return s
+}
+
+// serve runs the handler of a transport and its sessions.
+func serve(tb testing.TB, s *server, addr, path string, handler http.Handler, run func(context.Context) error) {
+	tb.Helper()
 	l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", addr)
 	testkit.NoError(tb, err)
 	s.addr = l.Addr().String()
 	mux := http.NewServeMux()
-	mux.Handle(tr.Path, handler)
+	mux.Handle(path, handler)
 	hs := &http.Server{Handler: mux, ReadHeaderTimeout: stepTimeout}
 	ctx, cancel := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
@@ -100,7 +146,6 @@ func start(tb testing.TB, tr Transport, addr string) *server {
 		loops.Wait()
 	})
 	tb.Cleanup(s.stop)
-	return s
 }
 
 // closeNotifier notifies accept when the test closes the conn.
@@ -153,7 +198,7 @@ func connect(tb testing.TB, tr Transport) (link.WorkerConn, link.ServerConn, con
 // dial retries until the server runs.
 func dial(ctx context.Context, tb testing.TB, tr Transport, addr string) link.WorkerConn {
 	tb.Helper()
-	d := tr.NewDialer("http://"+addr, goodKey)
+	d := tr.NewDialer("http://"+addr, tr.credential())
 	var pause backoff.Backoff
 	for {
 		w, err := d.Dial(ctx)
@@ -195,9 +240,15 @@ func wantEnded(ctx context.Context, tb testing.TB, err error) {
 // Bench measures a transport on the loopback interface: an Assign to the worker and a Finished back
 // for each task, one at a time and in batches.
 func Bench(b *testing.B, tr Transport) {
-	b.Run("round trip", func(b *testing.B) { benchTasks(b, tr, 1) })
-	b.Run("64 lives a frame", func(b *testing.B) { benchTasks(b, tr, 64) })
-	b.Run("1024 lives a frame", func(b *testing.B) { benchTasks(b, tr, 1024) })
+	for _, v := range []struct {
+		name   string
+		sealed bool
+	}{{"plain", false}, {"signed", true}} {
+		tr.sealed = v.sealed
+		b.Run(v.name+"/round trip", func(b *testing.B) { benchTasks(b, tr, 1) })
+		b.Run(v.name+"/64 lives a frame", func(b *testing.B) { benchTasks(b, tr, 64) })
+		b.Run(v.name+"/1024 lives a frame", func(b *testing.B) { benchTasks(b, tr, 1024) })
+	}
 }
 
 // benchTasks answers every frame of n assignments with one of n reports.

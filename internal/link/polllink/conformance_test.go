@@ -17,8 +17,13 @@ func transport() linktest.Transport {
 			return s, s.Run
 		},
 		Path: link.PathPoll,
-		NewDialer: func(server, key string) link.Dialer {
-			return &polllink.Dialer{Server: server, Credentials: link.StaticToken(key), HTTP: &http.Client{Transport: &http.Transport{}}}
+		NewExecServer: func(identify link.Identify, accept link.AcceptFrames) (http.Handler, func(context.Context) error) {
+			s := polllink.NewFrameServer(identify, accept, 4)
+			return s, s.Run
+		},
+		ExecPath: link.PathExecPoll,
+		NewDialer: func(server string, c link.Credentials) link.Dialer {
+			return &polllink.Dialer{Server: server, Credentials: c, HTTP: &http.Client{Transport: &http.Transport{}}}
 		},
 	}
 }

@@ -35,7 +35,7 @@ type Dialer struct {
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
-	conn, _, err := d.dial(ctx, link.PathPoll, "")
+	conn, err := d.dial(ctx, link.PathPoll, "", "")
 	if err != nil {
 		return nil, err
 	}
@@ -44,12 +44,11 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 
 // DialExec implements link.ExecDialer.
 func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
-	conn, _, err := d.dial(ctx, link.PathExecPoll, "&id="+url.QueryEscape(id))
-	return conn, err
+	return d.dial(ctx, link.PathExecPoll, "&id="+url.QueryEscape(id), id)
 }
 
-// dial opens a connection, and returns the credential with which it was opened. Later requests of the connection may use other ones.
-func (d *Dialer) dial(ctx context.Context, path, query string) (link.FrameConn, link.Credential, error) {
+// dial opens a connection, with the id of an Exec or "" for a session. Later requests of the connection may use another credential.
+func (d *Dialer) dial(ctx context.Context, path, query, execID string) (link.FrameConn, error) {
 	client := d.HTTP
 	if client == nil {
 		client = http.DefaultClient
@@ -61,11 +60,11 @@ func (d *Dialer) dial(ctx context.Context, path, query string) (link.FrameConn, 
 	c.closed, c.markClosed = context.WithCancel(context.WithoutCancel(ctx))
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	_, cred, err := c.authorized(ctx, "open", nil, nil)
+	conn, err := c.open(ctx, execID)
 	if err != nil {
-		return nil, cred, link.DialError(d.Server, err)
+		return nil, link.DialError(d.Server, err)
 	}
-	return c, cred, nil
+	return conn, nil
 }
 
 // workerConn is the worker's side of one session.
@@ -154,48 +153,72 @@ func (c *workerConn) once(ctx context.Context, request func(context.Context) err
 	return request(ctx)
 }
 
+// open opens the session.
+func (c *workerConn) open(ctx context.Context, execID string) (conn link.FrameConn, err error) {
+	err = c.authorized(ctx, func(cred link.Credential) error {
+		seal := link.OfferSeal(cred.Secret, execID)
+		resp, err := c.request(ctx, cred.Token, "open", seal, nil)
+		if err != nil {
+			return err
+		}
+		resp.Body.Close()
+		conn, err = seal.Worker(c, resp.Header)
+		return err
+	})
+	return conn, err
+}
+
 // post makes one request and appends the lines of the response to lines: all of them or none.
-func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[][]byte) (int, error) {
-	n, _, err := c.authorized(ctx, op, body, lines)
+func (c *workerConn) post(ctx context.Context, op string, body []byte, lines *[][]byte) (n int, err error) {
+	err = c.authorized(ctx, func(cred link.Credential) error {
+		resp, err := c.request(ctx, cred.Token, op, nil, body)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		if lines != nil {
+			n, err = readLines(resp.Body, lines)
+		}
+		return err
+	})
 	return n, err
 }
 
-// authorized is post with the current credential, which it returns.
-func (c *workerConn) authorized(ctx context.Context, op string, body []byte, lines *[][]byte) (int, link.Credential, error) {
+// authorized makes a request with the current credential.
+func (c *workerConn) authorized(ctx context.Context, request func(link.Credential) error) error {
 	for {
 		cred, err := c.credentials.Current(ctx)
 		if err != nil {
-			return 0, cred, err
+			return err
 		}
-		n, err := c.postWith(ctx, cred.Token, op, body, lines)
-		if muster.CodeOf(err) == muster.Unauthenticated {
-			if err = c.credentials.Refused(cred.Token, err); err == nil {
-				continue
-			}
+		err = request(cred)
+		if muster.CodeOf(err) != muster.Unauthenticated {
+			return err
 		}
-		return n, cred, err
+		if err = c.credentials.Refused(cred.Token, err); err != nil {
+			return err
+		}
 	}
 }
 
-func (c *workerConn) postWith(ctx context.Context, token, op string, body []byte, lines *[][]byte) (int, error) {
+// request makes one request and returns the response of a successful one.
+func (c *workerConn) request(ctx context.Context, token, op string, seal *link.Seal, body []byte) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+op, bytes.NewReader(body))
 	if err != nil {
-		return 0, muster.Errorf(muster.Invalid, "invalid server address: %w", err)
+		return nil, muster.Errorf(muster.Invalid, "invalid server address: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Content-Type", "application/json")
+	seal.SetNonce(req.Header)
 	resp, err := c.client.Do(req)
 	if err != nil {
-		return 0, muster.Errorf(muster.Unavailable, "cannot reach the server: %w", err)
+		return nil, muster.Errorf(muster.Unavailable, "cannot reach the server: %w", err)
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return 0, link.ResponseError(resp)
+		defer resp.Body.Close()
+		return nil, link.ResponseError(resp)
 	}
-	if lines == nil {
-		return 0, nil
-	}
-	return readLines(resp.Body, lines)
+	return resp, nil
 }
 
 // readLines reads frames. A partial frame at the end means that the response was cut off: then it appends no lines.

@@ -11,7 +11,7 @@
 //
 // Requests are idempotent: the server confirms a frame that it already has, and
 // delivers frames again that were not acknowledged. So the worker may
-// repeat a request whose response was lost. A session has one send and one recv
+// repeat a request whose response was lost: a repeated frame is the same signed bytes, and the session gets it once. A session has one send and one recv
 // request at a time: a second one replaces the first, whose response is 409. A session without a
 // request for 60 seconds ends. The response for an ended or unknown session is 410: the worker
 // opens another. A worker has at most four sessions.

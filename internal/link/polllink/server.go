@@ -81,7 +81,7 @@ var errSessionEnded = errors.New("the session has ended: open a new one")
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key, peer link.Peer) error {
 	op := r.URL.Query().Get("op")
 	if op == "open" {
-		return s.open(r, k, peer)
+		return s.open(w, r, k, peer)
 	}
 	s.mu.Lock()
 	c := s.sessions[k]
@@ -108,13 +108,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, k key, peer link.
 }
 
 // open creates the session, unless an earlier request did.
-func (s *Server) open(r *http.Request, k key, peer link.Peer) error {
+func (s *Server) open(w http.ResponseWriter, r *http.Request, k key, peer link.Peer) error {
 	s.mu.Lock()
-	if s.sessions[k] != nil {
+	if c := s.sessions[k]; c != nil {
 		s.mu.Unlock()
+		c.seal.SetNonce(w.Header())
 		return nil
 	}
-	c := &serverConn{changed: make(chan struct{})}
+	c := &serverConn{changed: make(chan struct{}), seal: link.AcceptSeal(r, peer.Secret)}
 	c.expire = time.AfterFunc(idleTimeout, func() { s.remove(k, c) })
 	s.sessions[k] = c
 	c.opened = time.Now()
@@ -125,12 +126,14 @@ func (s *Server) open(r *http.Request, k key, peer link.Peer) error {
 	}
 	request := r.Clone(context.WithoutCancel(r.Context())) // it is used after the response
 	err := s.group.Go(r.Context(), func(ctx context.Context) {
-		s.accept(ctx, request, c, peer)
+		s.accept(ctx, request, c.seal.Server(c), peer)
 	})
 	if err != nil {
 		s.remove(k, c)
+		return err
 	}
-	return err
+	c.seal.SetNonce(w.Header())
+	return nil
 }
 
 // evictOldest removes and returns the worker's oldest session if it has too many, or nil. The caller holds mu.
@@ -167,7 +170,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, c *serverConn) err
 	if err != nil {
 		return err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, link.MaxFrame))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, link.MaxSealed))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return muster.Errorf(muster.TooLarge, "a frame is longer than %d bytes", link.MaxFrame)
 	}

@@ -164,7 +164,7 @@ func TestWhatIsNoPollIsRefused(t *testing.T) {
 		w.want("op=send&seq=x&session="+session, "", "Bad Request seq")
 		w.want("op=send&seq=7&session="+session, "", "Bad Request seq is 7, want 1")
 		w.want("op=recv&after=5&session="+session, "", "Bad Request after")
-		w.want("op=send&seq=1&session="+session, strings.Repeat("x", link.MaxFrame+1), "Request Entity Too Large")
+		w.want("op=send&seq=1&session="+session, strings.Repeat("x", link.MaxSealed+1), "Request Entity Too Large")
 		if got := w.postAs("w2", "op=recv&after=0&session="+session, ""); !strings.HasPrefix(got, "Gone") {
 			t.Errorf("another worker's session answers %s", got)
 		}

@@ -20,6 +20,7 @@ const (
 type serverConn struct {
 	expire *time.Timer
 	opened time.Time
+	seal   *link.Seal // nil without signatures
 
 	mu           sync.Mutex
 	changed      chan struct{} // closed and replaced when anything below changes

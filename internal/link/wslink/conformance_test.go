@@ -17,8 +17,13 @@ func transport() linktest.Transport {
 			return s, s.Run
 		},
 		Path: link.PathSocket,
-		NewDialer: func(server, key string) link.Dialer {
-			return &wslink.Dialer{Server: server, Credentials: link.StaticToken(key), HTTP: &http.Client{Transport: &http.Transport{}}}
+		NewExecServer: func(identify link.Identify, accept link.AcceptFrames) (http.Handler, func(context.Context) error) {
+			s := wslink.NewFrameServer(identify, accept)
+			return s, s.Run
+		},
+		ExecPath: link.PathExec,
+		NewDialer: func(server string, c link.Credentials) link.Dialer {
+			return &wslink.Dialer{Server: server, Credentials: c, HTTP: &http.Client{Transport: &http.Transport{}}}
 		},
 	}
 }

@@ -25,7 +25,7 @@ type Dialer struct {
 
 // Dial implements link.Dialer.
 func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
-	conn, _, err := d.dial(ctx, link.PathSocket)
+	conn, err := d.dial(ctx, link.PathSocket, "")
 	if err != nil {
 		return nil, err
 	}
@@ -34,33 +34,34 @@ func (d *Dialer) Dial(ctx context.Context) (link.WorkerConn, error) {
 
 // DialExec implements link.ExecDialer.
 func (d *Dialer) DialExec(ctx context.Context, id string) (link.FrameConn, error) {
-	conn, _, err := d.dial(ctx, link.PathExec+"?id="+url.QueryEscape(id))
-	return conn, err
+	return d.dial(ctx, link.PathExec+"?id="+url.QueryEscape(id), id)
 }
 
-// dial opens a connection, and returns the credential with which it was opened.
-func (d *Dialer) dial(ctx context.Context, path string) (link.FrameConn, link.Credential, error) {
+// dial opens a connection, with the id of an Exec or "" for a session.
+func (d *Dialer) dial(ctx context.Context, path, execID string) (link.FrameConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	for {
 		cred, err := d.Credentials.Current(ctx)
 		if err != nil {
-			return nil, cred, link.DialError(d.Server, err)
+			return nil, link.DialError(d.Server, err)
 		}
-		conn, err := d.upgrade(ctx, path, cred.Token)
+		conn, err := d.upgrade(ctx, path, cred.Token, link.OfferSeal(cred.Secret, execID))
 		if muster.CodeOf(err) == muster.Unauthenticated {
 			if err = d.Credentials.Refused(cred.Token, err); err == nil {
 				continue
 			}
 		}
-		return conn, cred, err
+		return conn, err
 	}
 }
 
-func (d *Dialer) upgrade(ctx context.Context, path, token string) (link.FrameConn, error) {
+func (d *Dialer) upgrade(ctx context.Context, path, token string, seal *link.Seal) (link.FrameConn, error) {
+	header := http.Header{"Authorization": {"Bearer " + token}}
+	seal.SetNonce(header)
 	ws, resp, err := websocket.Dial(ctx, strings.TrimSuffix(d.Server, "/")+path, &websocket.DialOptions{ //nolint:bodyclose // the documentation of Dial excludes it
 		HTTPClient: d.HTTP,
-		HTTPHeader: http.Header{"Authorization": {"Bearer " + token}},
+		HTTPHeader: header,
 	})
 	switch {
 	case err == nil:
@@ -69,6 +70,10 @@ func (d *Dialer) upgrade(ctx context.Context, path, token string) (link.FrameCon
 	default:
 		return nil, link.DialError(d.Server, err)
 	}
-	ws.SetReadLimit(link.MaxFrame)
-	return &socket{ws: ws}, nil
+	ws.SetReadLimit(link.MaxSealed)
+	conn, err := seal.Worker(&socket{ws: ws}, resp.Header)
+	if err != nil {
+		_ = ws.CloseNow()
+	}
+	return conn, err
 }

@@ -37,12 +37,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err = s.group.Do(r.Context(), func(ctx context.Context) {
+		seal := link.AcceptSeal(r, peer.Secret)
+		seal.SetNonce(w.Header())
 		ws, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			return // Accept has replied
 		}
-		ws.SetReadLimit(link.MaxFrame)
-		s.accept(ctx, r, &socket{ws: ws}, peer)
+		ws.SetReadLimit(link.MaxSealed)
+		s.accept(ctx, r, seal.Server(&socket{ws: ws}), peer)
 	})
 	if err != nil {
 		link.WriteError(w, err)
