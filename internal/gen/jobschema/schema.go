@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +27,9 @@ func Document(page string) ([]byte, error) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	err := e.Encode(job(parsePage(page)))
+	whole := job(parsePage(page))
+	allowParams(whole["$defs"])
+	err := e.Encode(whole)
 	return b.Bytes(), err
 }
 
@@ -74,6 +77,44 @@ func job(p page) object {
 			},
 			"stage": object{"description": "A task, or several that are alike", "type": "object", "properties": stage, "additionalProperties": false, "anyOf": workFields()},
 		},
+	}
+}
+
+// allowParams lets every property below v that is not any text also be a text with a reference to a parameter.
+func allowParams(v any) {
+	reference := object{"type": "string", "pattern": `\$\{params\.`}
+	switch v := v.(type) {
+	case object:
+		properties, _ := v["properties"].(object)
+		for name, p := range properties {
+			if name == "params" {
+				continue
+			}
+			allowParams(p)
+			p, _ := p.(object)
+			kind, _ := p["type"].(string)
+			if forms, ok := p["anyOf"].([]any); ok {
+				if !reflect.DeepEqual(forms[len(forms)-1], reference) { // the flat form and a stage share their properties
+					p["anyOf"] = append(slices.Clone(forms), reference)
+				}
+			} else if slices.Contains([]string{"integer", "number", "boolean", "string"}, kind) || p["enum"] != nil || p["pattern"] != nil {
+				inner := maps.Clone(p)
+				delete(inner, "description")
+				for key := range inner {
+					delete(p, key)
+				}
+				p["anyOf"] = []any{inner, reference}
+			}
+		}
+		for key, inner := range v {
+			if key != "properties" {
+				allowParams(inner)
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			allowParams(inner)
+		}
 	}
 }
 
