@@ -3,16 +3,19 @@
 package attack
 
 import (
+	"context"
 	"crypto/ed25519"
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/handshake"
 	"github.com/muster-dev/muster/internal/link"
@@ -246,5 +249,41 @@ func TestARestartedWorkerIsNoCopy(t *testing.T) {
 	_ = conn.Close()
 	if _, f := e.greetAs(w, "fourth"); f.Welcome == nil || e.worker(w.Worker).Quarantined != "" {
 		t.Errorf("a worker whose earlier process ended was answered %+v", f)
+	}
+}
+
+// TestRequestsWithoutAKeyDoNotDelayRevocations: who sends invalid keys gets answers later and later, and others who change keys do not wait for that.
+func TestRequestsWithoutAKeyDoNotDelayRevocations(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	victim := e.key("viewer", "", 0)
+	ctx, stop := context.WithCancel(t.Context())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	answers := make(chan error, 1000)
+	for range 50 {
+		flood.Go(func() {
+			var joined link.Joined
+			for ctx.Err() == nil {
+				private := newKeyPair(t)
+				now := muster.NewTime(time.Now())
+				err := testworker.Post(ctx, e.http, e.url(link.PathKey), "unknown", link.KeyRequest{PublicKey: private[ed25519.SeedSize:], At: now, Proof: handshake.ProveMove(private, auth.Hash("unknown"), now)}, &joined)
+				select {
+				case answers <- err:
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	for range 8 { // further answers are delayed
+		if err := <-answers; err == nil {
+			t.Error("an unknown key is accepted")
+		}
+	}
+	start := time.Now()
+	e.revoke(victim.Key.ID)
+	if took := time.Since(start); took > promptLimit {
+		t.Errorf("the revocation of a key took %s", took)
 	}
 }

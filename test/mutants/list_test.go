@@ -151,6 +151,12 @@ if false {`,
 		guard: `if err := check(r.PublicKey, r.text(), r.Signature); err != nil {`, without: `if err := check(r.PublicKey, r.text(), r.Signature); err != nil && false {`,
 	},
 	{
+		tests: []string{"TestRequestsWithoutAKeyDoNotDelayRevocations"}, file: "internal/api/access/join.go",
+		guard: `p, registered, err := a.checkMove(ctx, &in.Body)`, without: `a.changing.Lock()
+	p, registered, err := a.checkMove(ctx, &in.Body)
+	a.changing.Unlock()`,
+	},
+	{
 		tests: []string{"TestAWorkersKeyIsForItself"}, file: "internal/api/access/join.go",
 		guard: `auth.Object{Worker: r.Worker}`, without: `auth.Object{}`,
 	},

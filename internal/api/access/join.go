@@ -63,41 +63,50 @@ type registerKeyInput struct{ Body link.KeyRequest }
 // registerKey replaces the bearer key of a worker, which does not work from then on. The same request again has the same answer, so that a worker
 // that lost the answer keeps its identity.
 func (a *Access) registerKey(ctx context.Context, in *registerKeyInput) (*rest.Response[link.Joined], error) {
+	p, registered, err := a.checkMove(ctx, &in.Body)
+	if err == nil && !registered {
+		err = a.move(ctx, bearerHash(ctx), handshake.KeyHash(in.Body.PublicKey))
+	}
+	return rest.Respond(link.Joined{Worker: p.Worker, Server: a.Sessions.Server()}), err
+}
+
+// checkMove returns the worker of a request to replace its bearer key, and whether that has been done. Who has no key waits here, before the lock
+// under which keys are changed.
+func (a *Access) checkMove(ctx context.Context, r *link.KeyRequest) (p auth.Principal, registered bool, err error) {
 	from, bearer := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr), bearerHash(ctx)
-	hash := handshake.KeyHash(in.Body.PublicKey)
-	a.changing.Lock()
-	defer a.changing.Unlock()
-	p, _, err := a.Ring.ByHash(ctx, from, bearer)
-	registered := muster.CodeOf(err) == muster.Unauthenticated
-	if registered {
-		p, _, err = a.Ring.ByHash(ctx, from, hash)
+	if p, _, err = a.Ring.ByHash(ctx, from, bearer); muster.CodeOf(err) == muster.Unauthenticated {
+		registered = true
+		p, _, err = a.Ring.ByHash(ctx, from, handshake.KeyHash(r.PublicKey))
 	}
 	if err != nil {
-		return nil, err
+		return p, registered, err
 	}
 	rec := caller.Audit(ctx)
 	rec.Object = "worker/" + string(p.Worker)
 	caller.Identify(rec, p)
-	if err := auth.Can(p, auth.ConnectWorker, auth.Object{}); err != nil {
-		return nil, err
+	err = auth.Can(p, auth.ConnectWorker, auth.Object{})
+	if err == nil {
+		err = handshake.CheckMove(r.PublicKey, bearer, r.At, r.Proof)
 	}
-	if err := handshake.CheckMove(in.Body.PublicKey, bearer, in.Body.At, in.Body.Proof); err != nil {
-		return nil, err
+	if err == nil {
+		err = handshake.CheckClock(r.At, muster.NewTime(time.Now()))
 	}
-	if err := handshake.CheckClock(in.Body.At, muster.NewTime(time.Now())); err != nil {
-		return nil, err
+	return p, registered, err
+}
+
+// move gives the key with a hash another one.
+func (a *Access) move(ctx context.Context, bearer, hash string) error {
+	a.changing.Lock()
+	defer a.changing.Unlock()
+	key, err := a.Keys.KeyByHash(ctx, bearer)
+	if muster.CodeOf(err) == muster.NotFound {
+		return muster.Errorf(muster.Unavailable, "the key was changed or revoked at the same time: try again")
 	}
-	if !registered {
-		key, err := a.Keys.KeyByHash(ctx, bearer)
-		if err != nil {
-			return nil, err
-		}
-		key.Hash, key.Prefix = hash, ""
-		if err := a.Ring.Rotate(ctx, key, nil, nil); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return err
 	}
-	return rest.Respond(link.Joined{Worker: p.Worker, Server: a.Sessions.Server()}), nil
+	key.Hash, key.Prefix = hash, ""
+	return a.Ring.Rotate(ctx, key, nil, nil)
 }
 
 type createWorkerSessionInput struct{ Body handshake.SessionRequest }
