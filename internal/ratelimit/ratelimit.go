@@ -173,12 +173,29 @@ func (l *Limiter) takeFrom(ctx context.Context, a *address) error {
 
 // refuseAddress returns the error of a refused request, after a moment if few wait already.
 func (l *Limiter) refuseAddress(ctx context.Context, a *address, wait time.Duration) error {
+	l.hold(ctx, a, maxHold)
+	return l.refuse(Address, wait, "too many requests without a valid API key from your address")
+}
+
+// hold waits for minHold or longer, up to most, if few answers are held already.
+func (l *Limiter) hold(ctx context.Context, a *address, most time.Duration) {
 	if acquire(&l.held, maxHeld, &a.held, maxHeldPerAddress) {
 		defer release(&l.held, &a.held)
 		hold := time.Duration(a.held.n.Load()) * time.Second / refusalsPerSecond
-		_ = backoff.Sleep(ctx, min(max(minHold, hold), maxHold)) // otherwise the client has gone
+		_ = backoff.Sleep(ctx, min(max(minHold, hold), most)) // otherwise the client has gone
 	}
-	return l.refuse(Address, wait, "too many requests without a valid API key from your address")
+}
+
+// Stale counts a request with a token that cannot be guessed and is not valid, such as one of before the server restarted, and returns when it may be
+// answered: at once, or after at most two seconds if from has sent too many. Unlike Failed it never asks the client to come back later, as the
+// client has to learn that its token is not valid.
+func (l *Limiter) Stale(ctx context.Context, from netip.Addr) {
+	if !l.limitsAddresses(ctx) {
+		return
+	}
+	if a := l.address(from); !a.bucket.Allow() {
+		l.hold(ctx, a, maxDelay)
+	}
 }
 
 // Limited returns the error of AllowAddress if that would fail, and counts nothing otherwise.

@@ -236,3 +236,29 @@ func TestNoLimits(t *testing.T) {
 		}
 	}
 }
+
+// Stale requests are answered at once, and after at most two seconds beyond the limit, however many there are.
+func TestStaleRequestsAreSlowedDownOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Config{PerAddress: 1}, nil)
+		start := time.Now()
+		for range Burst {
+			l.Stale(t.Context(), here)
+		}
+		if took := time.Since(start); took > 0 {
+			t.Errorf("the first requests took %s", took)
+		}
+		var requests sync.WaitGroup
+		for range 3 * refusalsPerSecond {
+			requests.Go(func() { l.Stale(t.Context(), here) })
+		}
+		synctest.Wait()
+		if l.AllowAddress(t.Context(), here) == nil {
+			t.Error("stale requests do not count")
+		}
+		requests.Wait()
+		if took := time.Since(start); took < minHold || took > maxHold {
+			t.Errorf("1,500 requests took %s", took)
+		}
+	})
+}

@@ -157,6 +157,12 @@ if false {`,
 	a.changing.Unlock()`,
 	},
 	{
+		tests: []string{"TestWorkersReturnAfterARestartWhileTheirAddressIsFlooded"}, file: "internal/api/keyring/keyring.go",
+		guard: `r.limits.Stale(ctx, from)`, without: `if err := r.failed(ctx, from, err); err != nil {
+return auth.Principal{}, nil, err
+}`,
+	},
+	{
 		tests: []string{"TestAWorkersKeyIsForItself"}, file: "internal/api/access/join.go",
 		guard: `auth.Object{Worker: r.Worker}`, without: `auth.Object{}`,
 	},

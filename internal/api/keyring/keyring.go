@@ -72,7 +72,8 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 	if sessiontoken.IsToken(token) {
 		hash, secret, err := r.tokens.Verify(token)
 		if err != nil {
-			return auth.Principal{}, nil, r.failed(ctx, from, err)
+			r.limits.Stale(ctx, from) // workers request another token upon this error only
+			return auth.Principal{}, nil, err
 		}
 		p, active, err := r.ByHash(ctx, from, hash)
 		p.Secret = secret
