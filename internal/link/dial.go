@@ -78,14 +78,22 @@ func dialFallback[C any](ctx context.Context, f *Fallback, primary, secondary fu
 }
 
 // transportBlocked reports whether err may come from a proxy that blocks only this
-// transport: not if no machine answered, nor if the server refused.
+// transport: not if no machine answered, nor if the server refused, nor if there is no credential.
 func transportBlocked(ctx context.Context, err error) bool {
 	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden || ctx.Err() != nil {
 		return false
 	}
 	op, ok := errors.AsType[*net.OpError](err)
-	return !errors.Is(err, errBusy) && (!ok || op.Op != "dial")
+	return !errors.Is(err, errBusy) && !errors.As(err, new(credentialError)) && (!ok || op.Op != "dial")
 }
+
+// credentialError is in the chain of errors of a Dialer that has no credential.
+type credentialError struct{ error }
+
+func (e credentialError) Unwrap() error { return e.error }
+
+// CredentialError marks an error of Credentials.Current: another transport would not have a credential either.
+func CredentialError(err error) error { return credentialError{err} }
 
 // DialError converts the error of a transport's Dial to server: a refusal of the key stays as it is,
 // any other error becomes Unavailable.

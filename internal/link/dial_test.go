@@ -111,6 +111,7 @@ func TestFallbackDoesNotTurnToPollForNothing(t *testing.T) {
 		"a refused key":        muster.Errorf(muster.Unauthenticated, "no"),
 		"a removed worker":     muster.Errorf(muster.Forbidden, "no"),
 		"no server":            link.DialError("http://s", &net.OpError{Op: "dial", Err: context.DeadlineExceeded}),
+		"no credential":        link.DialError("http://s", link.CredentialError(muster.Errorf(muster.Invalid, "the worker's clock is ahead"))),
 		"a server that starts": link.DialError("http://s", link.ResponseError(httpResponse(503, "starting"))),
 	} {
 		poll := &dialer{}

@@ -260,6 +260,17 @@ func TestWorkersReturnAfterARestartWhileTheirAddressIsFlooded(t *testing.T) {
 	others.Wait()
 }
 
+// TestAWrongClockIsExplained: a worker whose clock is wrong learns that with each try, also where too many requests without a key come from.
+func TestAWrongClockIsExplained(t *testing.T) {
+	t.Parallel()
+	e := newLimitedEnv(t, 1)
+	w := e.join("w")
+	for try := range 15 {
+		refusedBy(t, fmt.Sprintf("try %d", try), e.session(sessionRequest(t, w, 3*time.Minute)), http.StatusBadRequest, "ahead: it says 20")
+	}
+	testkit.NoError(t, e.session(sessionRequest(t, w, 0)))
+}
+
 // reconnect opens a session until its welcome.
 func reconnect(ctx context.Context, d link.Dialer, h *link.Hello) error {
 	conn, err := d.Dial(ctx)

@@ -163,6 +163,12 @@ return auth.Principal{}, nil, err
 }`,
 	},
 	{
+		tests: []string{"TestAWrongClockIsExplained"}, file: "internal/api/access/join.go",
+		guard: `a.Limits.Stale(ctx, from)`, without: `if err := a.Limits.Failed(ctx, from); err != nil {
+return nil, err
+}`,
+	},
+	{
 		tests: []string{"TestAWorkersKeyIsForItself"}, file: "internal/api/access/join.go",
 		guard: `auth.Object{Worker: r.Worker}`, without: `auth.Object{}`,
 	},

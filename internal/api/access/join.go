@@ -1,7 +1,6 @@
 package access
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -120,7 +119,8 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 		return nil, err
 	}
 	if err := r.Check(a.Sessions.Server(), muster.NewTime(time.Now())); err != nil {
-		return nil, cmp.Or(a.Limits.Failed(ctx, from), err)
+		a.Limits.Stale(ctx, from) // signatures cannot be guessed, and a worker whose clock is wrong has to learn that
+		return nil, err
 	}
 	caller.Identify(caller.Audit(ctx), p)
 	if err := auth.Can(p, auth.ConnectWorker, auth.Object{Worker: r.Worker}); err != nil {

@@ -189,7 +189,7 @@ func (c *workerConn) authorized(ctx context.Context, request func(link.Credentia
 	for {
 		cred, err := c.credentials.Current(ctx)
 		if err != nil {
-			return err
+			return link.CredentialError(err)
 		}
 		err = request(cred)
 		if muster.CodeOf(err) != muster.Unauthenticated {

@@ -44,7 +44,7 @@ func (d *Dialer) dial(ctx context.Context, path, execID string) (link.FrameConn,
 	for {
 		cred, err := d.Credentials.Current(ctx)
 		if err != nil {
-			return nil, link.DialError(d.Server, err)
+			return nil, link.DialError(d.Server, link.CredentialError(err))
 		}
 		conn, err := d.upgrade(ctx, path, cred.Token, link.OfferSeal(cred.Secret, execID))
 		if muster.CodeOf(err) == muster.Unauthenticated {
