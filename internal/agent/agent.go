@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,7 +82,6 @@ type Signatures interface {
 // Agent is one worker.
 type Agent struct {
 	cfg       Config
-	instance  string // random
 	log       *slog.Logger
 	table     *attemptTable
 	executors map[string]run.Executor
@@ -103,7 +101,6 @@ type Agent struct {
 func New(cfg Config) *Agent {
 	a := &Agent{
 		cfg:       cfg,
-		instance:  rand.Text(),
 		log:       cfg.Log,
 		executors: map[string]run.Executor{},
 		readers:   &logReaders{logs: cfg.Logs},

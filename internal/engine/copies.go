@@ -11,16 +11,16 @@ import (
 	"github.com/muster-dev/muster/internal/sched"
 )
 
-// challengeTimeout is how long a session has to prove that its process is alive when another instance of its worker opens one. A worker whose
-// connection broke, or that was restarted, does not.
+// challengeTimeout is how long a session has to prove that its process is alive when its worker opens another one. A worker whose connection broke,
+// or that was restarted, does not: it closes a connection before it opens the next one.
 const challengeTimeout = 3 * time.Second
 
-// challenge asks the session of another instance of a worker whether it is alive, and ends both if it is: two processes have the worker's
+// challenge asks the session of a worker that opens another one whether it is alive, and ends both if it is: two processes have the worker's
 // identity. Otherwise it returns that session, or nil, which the one of h may replace.
 func (e *Engine) challenge(ctx context.Context, h *link.Hello) (silent *session, err error) {
 	old := e.session(h.Worker)
-	if old == nil || old.instance == h.Instance {
-		return old, nil
+	if old == nil {
+		return nil, nil
 	}
 	select {
 	case <-old.pongs: // of an earlier challenge
@@ -43,7 +43,7 @@ func (e *Engine) challenge(ctx context.Context, h *link.Hello) (silent *session,
 // mayReplace reports whether the session of h may replace the current one of its worker, after a challenge of silent.
 func (e *Engine) mayReplace(h *link.Hello, silent *session) bool {
 	current := e.session(h.Worker)
-	return current == nil || current == silent || current.instance == h.Instance
+	return current == nil || current == silent
 }
 
 // quarantine refuses a worker's identity from now on and ends both sessions. It returns the error for them.

@@ -25,7 +25,6 @@ type session struct {
 	tags   atomic.Pointer[[]string]
 	remote bool // it is on another machine
 
-	instance string // of the worker's process
 	remoteIP string
 	pongs    chan struct{} // has an answer to a challenge
 	closed   chan struct{} // closed when it has ended
@@ -52,7 +51,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	s := e.newSession(h.Worker, send)
 	s.name, s.bound, s.remote = h.Name, h.Enrolment, !isLoopback(h.RemoteIP)
-	s.instance, s.remoteIP = h.Instance, h.RemoteIP
+	s.remoteIP = h.RemoteIP
 	if err := s.bind(&h.Offer); err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +67,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	held, err := call(ctx, e, false, func(st *sched.State, now muster.Time, _ *batch) (l lists, err error) {
 		if !e.mayReplace(h, silent) {
-			return l, muster.Errorf(muster.Unavailable, "another process of worker %s connected at the same time: try again", h.Name)
+			return l, muster.Errorf(muster.Unavailable, "worker %s connected twice at the same time: try again", h.Name)
 		}
 		next := st.NextJob()
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{

@@ -63,9 +63,9 @@
 // # End
 //
 // A Goodbye is a side's last frame. Its code determines whether the worker
-// reconnects: Unavailable means after a backoff; other codes mean never. A new session of the same process (Hello.Instance) replaces
-// its older one. For one of another process the server pings the older one first: if that answers within three seconds, two processes have the
-// worker's identity, and both get a Forbidden Goodbye; if not, it is replaced, with a Conflict. A worker that says goodbye holds no attempts, or returns them:
+// reconnects: Unavailable means after a backoff; other codes mean never. Before a new session
+// of a worker replaces its older one, the server pings that: if it answers within three seconds, two processes have the
+// worker's identity, and both get a Forbidden Goodbye; if not, it is replaced, with a Conflict. So a worker closes a connection before it opens the next one. A worker that says goodbye holds no attempts, or returns them:
 // its leases end at once. A connection that breaks has no such meaning.
 //
 // # Signatures

@@ -59,7 +59,6 @@ func checkHello(h *Hello) error {
 		checkText("worker", string(h.Worker), maxText),
 		checkText("name", h.Name, maxText),
 		checkText("build", h.Build, maxText),
-		checkText("instance", h.Instance, maxText),
 		checkAtMost("price", h.Price, maxPrice),
 		checkLength("constrained", h.Constrained, maxReason),
 		inField("labels", checkLabels(h.Labels)),

@@ -73,14 +73,12 @@ type ToWorker struct {
 
 // Hello describes the worker, its machine and the attempts that it holds.
 type Hello struct {
-	Version int             `json:"version"`
-	Worker  muster.WorkerID `json:"worker"` // from Joined
-	// Instance is random for each process of the worker. Two instances at once are two copies of its identity.
-	Instance string            `json:"instance,omitempty"`
-	Name     string            `json:"name"`
-	Build    string            `json:"build"`
-	Labels   map[string]string `json:"labels,omitempty"`
-	Price    float64           `json:"price,omitempty"`
+	Version int               `json:"version"`
+	Worker  muster.WorkerID   `json:"worker"` // from Joined
+	Name    string            `json:"name"`
+	Build   string            `json:"build"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Price   float64           `json:"price,omitempty"`
 	muster.Offer
 	Address string             `json:"address,omitempty"` // at which other workers reach it; "" means RemoteIP
 	Held    []muster.AttemptID `json:"held,omitempty"`    // running, or finished with a report that is not acknowledged

@@ -175,25 +175,19 @@ func TestARepeatedJoinIsTheSameWorker(t *testing.T) {
 	refusedBy(t, "a join of the same key by another token", err, http.StatusConflict, "by another token")
 }
 
-// greetAs opens a session of an instance of a worker.
-func (e *env) greetAs(w testworker.Worker, instance string) (link.WorkerConn, *link.ToWorker) {
-	e.t.Helper()
-	return e.greet(w, "w", func(h *link.Hello) { h.Instance = instance })
-}
-
 // TestACopiedIdentityEndsBothSessions: two processes with one identity are both cut, and stay so until the owner makes a new identity with one
 // request. The worker keeps its id.
 func TestACopiedIdentityEndsBothSessions(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	w := e.mustJoin(e.token(client.NewKey{Tags: []string{"trusted"}}).Secret, "w")
-	conn, f := e.greetAs(w, "original")
+	conn, f := e.greet(w, "w", nil)
 	if f.Welcome == nil {
 		t.Fatalf("the worker was answered %+v", f)
 	}
 	copied := make(chan *link.ToWorker, 1)
 	go func() {
-		_, f := e.greetAs(w, "copy")
+		_, f := e.greet(w, "w", nil)
 		copied <- f
 	}()
 	e.receive(conn, "a challenge", func(f *link.ToWorker) bool { return f.Ping })
@@ -227,7 +221,7 @@ func TestACopiedIdentityEndsBothSessions(t *testing.T) {
 	if _, status, _ := e.joinBy(made.Secret, "thief"); status != http.StatusForbidden {
 		t.Errorf("a second join by the token of the reset: %d", status)
 	}
-	if _, f := e.greetAs(back, "new"); f.Welcome == nil {
+	if _, f := e.greet(back, "w", nil); f.Welcome == nil {
 		t.Errorf("the worker was answered %+v", f)
 	}
 	if got := e.worker(w.Worker); got.Quarantined != "" {
@@ -240,14 +234,14 @@ func TestARestartedWorkerIsNoCopy(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	w := e.join("w")
-	silent, _ := e.greetAs(w, "before")
-	if _, f := e.greetAs(w, "after"); f.Welcome == nil {
+	silent, _ := e.greet(w, "w", nil)
+	if _, f := e.greet(w, "w", nil); f.Welcome == nil {
 		t.Errorf("a worker whose earlier process is silent was answered %+v", f)
 	}
 	_ = silent.Close()
-	conn, _ := e.greetAs(w, "third")
+	conn, _ := e.greet(w, "w", nil)
 	_ = conn.Close()
-	if _, f := e.greetAs(w, "fourth"); f.Welcome == nil || e.worker(w.Worker).Quarantined != "" {
+	if _, f := e.greet(w, "w", nil); f.Welcome == nil || e.worker(w.Worker).Quarantined != "" {
 		t.Errorf("a worker whose earlier process ended was answered %+v", f)
 	}
 }
