@@ -52,17 +52,17 @@ func (e *Engine) quarantine(ctx context.Context, h *link.Hello, old *session) er
 	why := "its identity was used by two processes at once, from " + cmp.Or(old.remoteIP, "this server") + " and " + cmp.Or(h.RemoteIP, "this server")
 	e.cfg.Log.Error("a worker's identity was copied, ending both sessions", slog.String("worker", string(h.Worker)), slog.String("name", h.Name), slog.String("why", why))
 	final := muster.Errorf(muster.Forbidden, "worker %s is quarantined: %s; muster workers reset %s makes it a new identity", h.Name, why, h.Worker)
-	old.end(final.Code, final.Message)
+	if e.cfg.OnCopy != nil { // first, so that neither may open another session when this one ends
+		if err := e.cfg.OnCopy(ctx, h.Worker, why); err != nil {
+			e.cfg.Log.Error("cannot store that a worker is quarantined: it is until the server restarts", slog.String("worker", string(h.Worker)), slog.Any("error", err))
+		}
+	}
 	if err := e.do(ctx, false, func(st *sched.State, now muster.Time, _ *batch) error {
 		return st.Apply(now, sched.Quarantine{Worker: h.Worker, Reason: why})
 	}); err != nil {
 		e.cfg.Log.Error("cannot show that a worker is quarantined", slog.String("worker", string(h.Worker)), slog.Any("error", err))
 	}
-	if e.cfg.OnCopy != nil {
-		if err := e.cfg.OnCopy(ctx, h.Worker, why); err != nil {
-			e.cfg.Log.Error("cannot quarantine a worker whose identity was copied", slog.String("worker", string(h.Worker)), slog.Any("error", err))
-		}
-	}
+	old.end(final.Code, final.Message)
 	return final
 }
 

@@ -73,7 +73,8 @@ type Config struct {
 	Addresses []netip.Prefix
 	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.
 	OnBatch func(sched.Batch)
-	// OnCopy is called when two processes used the identity of a worker at once, and why says how. It may be nil.
+	// OnCopy is called when two processes used the identity of a worker at once, and why says how. When it returns, the worker opens no session, also
+	// if it returns an error, which says that this is not stored. It may be nil.
 	OnCopy func(ctx context.Context, worker muster.WorkerID, why string) error
 	Log    *slog.Logger
 }

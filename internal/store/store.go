@@ -92,7 +92,9 @@ type KeyStore interface {
 	KeyByHash(ctx context.Context, hash string) (Key, error) // NotFound; Forbidden for a deleted key of a worker
 	ListKeys(ctx context.Context) ([]Key, error)             // the oldest first
 	DeleteKey(ctx context.Context, id string) error          // and its children; NotFound
-	TouchKeys(ctx context.Context, uses []KeyUse) error      // sets the last use of the keys that still exist, unless they have a later one
+	// QuarantineKeys marks the keys of a worker. PutKeys does not remove the mark.
+	QuarantineKeys(ctx context.Context, worker muster.WorkerID, why string) error
+	TouchKeys(ctx context.Context, uses []KeyUse) error // sets the last use of the keys that still exist, unless they have a later one
 }
 
 // KeyUse is the last use of a key, which is found by its Hash: a rotation moves that to another key.

@@ -190,7 +190,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestACopiedIdentityEndsBothSessions"}, file: "internal/api/keyring/keyring.go",
-		guard: `if key.Quarantined != "" {`, without: `if false {`,
+		guard: `if why := cmp.Or(key.Quarantined, r.quarantined[key.ID]); why != "" {`, without: `if why := ""; why != "" {`,
 	},
 	{
 		tests: []string{"TestARestartedWorkerIsNoCopy"}, file: "internal/engine/copies.go",

@@ -7,7 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +45,8 @@ type Ring struct {
 	epoch  int // counts revocations: a key that was read before one is not cached after it
 	cache  map[string]cachedKey
 	active map[string]*ActiveKey // keys in use, by id; the keys of these values are guarded by mu
+
+	quarantined map[string]string // why, by id of a key whose mark is not stored yet
 }
 
 type cachedKey struct {
@@ -55,7 +56,7 @@ type cachedKey struct {
 
 // New returns a Ring for the keys of a store, and the session tokens of workers. Requests without a valid key, and those of each key, have limits, which may be nil.
 func New(keys store.KeyStore, tokens Tokens, limits *ratelimit.Limiter, log *slog.Logger) *Ring {
-	return &Ring{keys: keys, tokens: tokens, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}}
+	return &Ring{keys: keys, tokens: tokens, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}, quarantined: map[string]string{}}
 }
 
 // Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to
@@ -163,8 +164,8 @@ func (r *Ring) find(ctx context.Context, hash string) (store.Key, *ActiveKey, er
 
 // activate returns a key with its ActiveKey. The caller holds mu.
 func (r *Ring) activate(key store.Key) (store.Key, *ActiveKey, error) {
-	if key.Quarantined != "" {
-		return store.Key{}, nil, QuarantinedError(key.Worker, key.Quarantined)
+	if why := cmp.Or(key.Quarantined, r.quarantined[key.ID]); why != "" {
+		return store.Key{}, nil, QuarantinedError(key.Worker, why)
 	}
 	if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {
 		return store.Key{}, nil, expiredError(key)
@@ -280,23 +281,30 @@ func QuarantinedError(worker muster.WorkerID, why string) error {
 	return muster.Errorf(muster.Forbidden, "worker %s is quarantined: %s; muster workers reset %s makes it a new identity", worker, why, worker)
 }
 
-// Quarantine refuses the keys of a worker, also after a restart, and ends what they opened.
+// Quarantine refuses the keys of a worker, also after a restart, and ends what they opened. After an error it refuses those in use until the
+// process ends.
 func (r *Ring) Quarantine(ctx context.Context, worker muster.WorkerID, why string) error {
-	keys, err := r.keys.ListKeys(ctx)
-	if err != nil {
-		return err
+	r.mu.Lock()
+	var used []string
+	for id, active := range r.active {
+		if active.key.Worker == worker {
+			used = append(used, id)
+			r.quarantined[id] = why
+		}
 	}
-	keys = slices.DeleteFunc(keys, func(k store.Key) bool { return k.Worker != worker })
-	for i := range keys {
-		keys[i].Quarantined = why
-	}
-	err = r.keys.PutKeys(ctx, keys...)
+	r.mu.Unlock()
+	err := r.keys.QuarantineKeys(ctx, worker, why)
 	r.mu.Lock()
 	r.epoch++
 	clear(r.cache)
+	if err == nil {
+		for _, id := range used {
+			delete(r.quarantined, id)
+		}
+	}
 	r.mu.Unlock()
-	for i := range keys {
-		r.deactivate(keys[i].ID, QuarantinedError(worker, why))
+	for _, id := range used {
+		r.deactivate(id, QuarantinedError(worker, why))
 	}
 	return err
 }

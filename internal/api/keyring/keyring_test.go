@@ -214,3 +214,31 @@ func TestExtendedKeysDoNotExpire(t *testing.T) {
 		}
 	})
 }
+
+// failingQuarantine is oneKey that cannot store a quarantine.
+type failingQuarantine struct{ oneKey }
+
+func (failingQuarantine) QuarantineKeys(context.Context, muster.WorkerID, string) error {
+	return muster.Errorf(muster.StorageFull, "the disk is full")
+}
+
+// A worker is quarantined at once, also if the database does not take that.
+func TestAQuarantineThatIsNotStored(t *testing.T) {
+	k := New(failingQuarantine{oneKey{key: store.Key{ID: "k1", Worker: "w-1", Role: string(auth.Worker)}}}, nil, nil, slog.New(slog.DiscardHandler))
+	_, g, err := k.Authenticate(t.Context(), netip.Addr{}, "token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, release := g.Bind(t.Context())
+	defer release()
+	if err := k.Quarantine(t.Context(), "w-1", "it was copied"); muster.CodeOf(err) != muster.StorageFull {
+		t.Errorf("the quarantine: %v", err)
+	}
+	<-ctx.Done()
+	_, _, err = k.Authenticate(t.Context(), netip.Addr{}, "token")
+	for name, err := range map[string]error{"what the key opened": context.Cause(ctx), "another request": err} {
+		if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "it was copied") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

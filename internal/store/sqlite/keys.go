@@ -36,6 +36,13 @@ func (s *Store) TouchKeys(ctx context.Context, uses []store.KeyUse) error {
 	})
 }
 
+// QuarantineKeys implements store.KeyStore.
+func (s *Store) QuarantineKeys(ctx context.Context, worker muster.WorkerID, why string) error {
+	return s.writeTx(ctx, func(c *conn) error {
+		return c.exec("UPDATE api_key SET quarantined = ? WHERE worker = ?", values(why, string(worker)))
+	})
+}
+
 // DeleteKey implements store.KeyStore.
 func (s *Store) DeleteKey(ctx context.Context, id string) error {
 	return s.writeTx(ctx, func(c *conn) error {

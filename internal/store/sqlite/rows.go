@@ -57,7 +57,7 @@ var (
 	finishTask = update("task", taskMutable+", finished_at")
 	putAttempt = upsert("attempt", 2, attemptColumns)
 	putWorker  = upsert("worker", 1, workerColumns)
-	putKey     = upsert("api_key", 1, keyColumns)
+	putKey     = strings.Replace(upsert("api_key", 1, keyColumns), "excluded.quarantined", "ifnull(excluded.quarantined, quarantined)", 1)
 	putTotal   = upsert("project_total", 1, totalColumns)
 )
 

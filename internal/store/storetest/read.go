@@ -206,8 +206,9 @@ func enrolment(t *testing.T, f *fixture) {
 	if back.Worker != "w-reset" || !reflect.DeepEqual(back.Bounds, &store.KeyBounds{Tags: []string{"eu"}}) {
 		t.Errorf("a worker that joins by a token of its own has the key %+v", back)
 	}
+	noError(t, f.QuarantineKeys(t.Context(), "w-reset", "copied"))
+	noError(t, f.PutKeys(t.Context(), back)) // as it was read before
 	back.Quarantined = "copied"
-	noError(t, f.PutKeys(t.Context(), back))
 	wantEqual(t, "a quarantined key", back, must(f.KeyByHash(t.Context(), back.Hash))(t))
 	noError(t, f.DeleteKey(t.Context(), back.ID))
 	noError(t, f.DeleteKey(t.Context(), "t5"))
