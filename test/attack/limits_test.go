@@ -239,6 +239,7 @@ func TestWorkersReturnAfterARestartWhileTheirAddressIsFlooded(t *testing.T) {
 		})
 	}
 	var welcomed atomic.Int32
+	began := time.Now()
 	for i := range fleet {
 		returning.Go(func() {
 			for ctx.Err() == nil {
@@ -253,6 +254,7 @@ func TestWorkersReturnAfterARestartWhileTheirAddressIsFlooded(t *testing.T) {
 		})
 	}
 	returning.Wait()
+	t.Logf("the workers took %s", time.Since(began))
 	if n := welcomed.Load(); n != fleet {
 		t.Errorf("%d of %d workers have returned within %s", n, fleet, awaitTimeout)
 	}

@@ -47,6 +47,9 @@ func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[
 	if err == nil {
 		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, key)
 	}
+	if err == nil {
+		a.Ring.Joined(key.Hash)
+	}
 	rec := caller.Audit(ctx)
 	rec.Object, rec.Detail = "worker/"+string(key.Worker), "name "+in.Body.Name
 	return rest.Respond(link.Joined{Worker: key.Worker, Server: a.Sessions.Server()}), err
@@ -105,6 +108,7 @@ func (a *Access) move(ctx context.Context, bearer, hash string) error {
 		return err
 	}
 	key.Hash, key.Prefix = hash, ""
+	a.Ring.Joined(hash)
 	return a.Ring.Rotate(ctx, key, nil, nil)
 }
 
@@ -114,7 +118,7 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 	r := &in.Body
 	from := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr)
 	hash := handshake.KeyHash(r.PublicKey)
-	p, active, err := a.Ring.ByHash(ctx, from, hash)
+	p, active, err := a.Ring.ByPublicKey(ctx, from, hash)
 	if err != nil {
 		return nil, err
 	}

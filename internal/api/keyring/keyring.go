@@ -39,7 +39,8 @@ type Ring struct {
 	log    *slog.Logger
 	tokens Tokens
 	limits *ratelimit.Limiter
-	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid
+	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid, and of public keys
+	recall sync.Once                    // of the workers' keys
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: a key that was read before one is not cached after it
@@ -91,6 +92,38 @@ func (r *Ring) Authenticate(ctx context.Context, from netip.Addr, token string) 
 		r.seen.Add(hash, struct{}{})
 	}
 	return p, active, err
+}
+
+// ByPublicKey is Authenticate for the hash of a worker's public key, whose signature the caller checks. From an address beyond its limit, only keys that
+// were found before are looked up, and those of workers that joined before this process started.
+func (r *Ring) ByPublicKey(ctx context.Context, from netip.Addr, hash string) (auth.Principal, *ActiveKey, error) {
+	r.recall.Do(func() { r.recallWorkers(context.WithoutCancel(ctx)) })
+	if _, seen := r.seen.Get(hash); !seen {
+		if err := r.limits.Limited(ctx, from); err != nil {
+			return auth.Principal{}, nil, err
+		}
+	}
+	p, active, err := r.ByHash(ctx, from, hash)
+	if err == nil {
+		r.seen.Add(hash, struct{}{})
+	}
+	return p, active, err
+}
+
+// Joined says that a worker has joined with the public key with a hash.
+func (r *Ring) Joined(hash string) { r.seen.Add(hash, struct{}{}) }
+
+// recallWorkers makes the keys of workers seen, so that a fleet whose address is at its limit returns after a restart.
+func (r *Ring) recallWorkers(ctx context.Context) {
+	keys, err := r.keys.ListKeys(ctx)
+	if err != nil {
+		r.log.WarnContext(ctx, "cannot read the keys of workers", slog.Any("error", err))
+	}
+	for i := range keys {
+		if keys[i].Worker != "" {
+			r.seen.Add(keys[i].Hash, struct{}{})
+		}
+	}
 }
 
 // ByHash is Authenticate for the hash of a key.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -241,4 +242,42 @@ func TestAQuarantineThatIsNotStored(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// workerKeys is a store of the key of one worker, with the hash "old". It counts lookups, and finds the hash "new" as well.
+type workerKeys struct {
+	store.KeyStore
+	lookups int
+}
+
+func (k *workerKeys) ListKeys(context.Context) ([]store.Key, error) {
+	return []store.Key{{ID: "k1", Worker: "w-1", Hash: "old"}, {ID: "k2", Role: string(auth.Admin), Hash: "of a token"}}, nil
+}
+
+func (k *workerKeys) KeyByHash(_ context.Context, hash string) (store.Key, error) {
+	if k.lookups++; hash == "old" || hash == "new" {
+		return store.Key{ID: hash, Worker: "w-1", Role: string(auth.Worker)}, nil
+	}
+	return store.Key{}, muster.Errorf(muster.NotFound, "no such key")
+}
+
+// From an address beyond its limit, public keys that are not registered are refused before they are looked up. Workers are not, whether they
+// joined before this server started or just now.
+func TestUnknownPublicKeysBeyondTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, from := &workerKeys{}, netip.MustParseAddr("192.0.2.1")
+		limits := ratelimit.New(ratelimit.Config{PerAddress: 1}, nil)
+		k := New(keys, nil, limits, slog.New(slog.DiscardHandler))
+		for limits.AllowAddress(t.Context(), from) == nil {
+		}
+		k.Joined("new")
+		for hash, known := range map[string]bool{"old": true, "new": true, "made up": false, "of a token": false} {
+			limits.Stale(t.Context(), from) // takes what has become free
+			keys.lookups = 0
+			_, _, err := k.ByPublicKey(t.Context(), from, hash)
+			if (err == nil) != known || err != nil && muster.CodeOf(err) != muster.Unavailable || (keys.lookups > 0) != known {
+				t.Errorf("%s: %v, after %d lookups", hash, err, keys.lookups)
+			}
+		}
+	})
 }
