@@ -2,6 +2,7 @@ package linktest
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"maps"
 	"net"
@@ -41,7 +42,7 @@ type Interceptor struct {
 // poll is a connection over polls.
 type poll struct {
 	conn               int
-	sent, received     int // frames of the worker and of the server
+	sent               int // frames of the worker
 	forwarded, fetched int // requests of the worker's frames; frames that the server has delivered
 }
 
@@ -95,7 +96,7 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 			header[name] = values
 		}
 	}
-	server, resp, err := websocket.Dial(r.Context(), i.target+r.URL.String(), &websocket.DialOptions{HTTPHeader: header}) //nolint:bodyclose // the documentation of Dial excludes it
+	server, resp, err := websocket.Dial(r.Context(), i.target+r.URL.String(), &websocket.DialOptions{HTTPHeader: header})
 	if err != nil {
 		copyResponse(w, resp)
 		return
@@ -116,23 +117,23 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 	i.mu.Unlock()
 	server.SetReadLimit(-1)
 	worker.SetReadLimit(-1)
-	pump := func(to, from *websocket.Conn, up bool) {
+	pump := func(ctx context.Context, to, from *websocket.Conn, up bool) {
 		defer func() { _ = to.Close(websocket.StatusNormalClosure, "") }()
 		for n := 1; ; n++ {
-			kind, b, err := from.Read(r.Context())
+			kind, b, err := from.Read(ctx)
 			if err != nil {
 				return
 			}
 			for _, b := range i.replace(Intercepted{conn, up, n, b}) {
-				if to.Write(r.Context(), kind, b) != nil {
+				if to.Write(ctx, kind, b) != nil {
 					return
 				}
 			}
 		}
 	}
 	var pumps sync.WaitGroup
-	pumps.Go(func() { pump(server, worker, true) })
-	pumps.Go(func() { pump(worker, server, false) })
+	pumps.Go(func() { pump(r.Context(), server, worker, true) })
+	pumps.Go(func() { pump(r.Context(), worker, server, false) })
 	pumps.Wait()
 }
 
