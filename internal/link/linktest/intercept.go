@@ -2,7 +2,6 @@ package linktest
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"maps"
 	"net"
@@ -117,7 +116,8 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 	i.mu.Unlock()
 	server.SetReadLimit(-1)
 	worker.SetReadLimit(-1)
-	pump := func(ctx context.Context, to, from *websocket.Conn, up bool) {
+	ctx := r.Context()
+	pump := func(to, from *websocket.Conn, up bool) {
 		defer func() { _ = to.Close(websocket.StatusNormalClosure, "") }()
 		for n := 1; ; n++ {
 			kind, b, err := from.Read(ctx)
@@ -132,8 +132,8 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var pumps sync.WaitGroup
-	pumps.Go(func() { pump(r.Context(), server, worker, true) })
-	pumps.Go(func() { pump(r.Context(), worker, server, false) })
+	pumps.Go(func() { pump(server, worker, true) })
+	pumps.Go(func() { pump(worker, server, false) })
 	pumps.Wait()
 }
 
