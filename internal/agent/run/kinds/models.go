@@ -24,7 +24,7 @@ const evictedPrefix = ".evicted-"
 const earlierPrefix = "earlier-"
 
 // modelFolders are the folders of models on a worker: one of the owner, which tasks read, and one for each project, with what its tasks
-// download. A folder that no task of the worker used for maxIdle is evicted: the time of its last use is its modification time.
+// download. A folder that no task of the worker used for maxIdle is evicted: the time of its last use is its modification time. A task that an earlier process of the worker started counts from its start.
 type modelFolders struct {
 	owner    string
 	projects string
