@@ -111,7 +111,11 @@ describe("setting a secret", () => {
     expect(button("Set the secret").disabled).toBe(true);
     type(screen.getByLabelText("Name"), "HF_TOKEN_2");
     fireEvent.click(button("Set the secret"));
-    await screen.findByText(/^Enter the value/);
+    await screen.findByText(/at least 8 bytes/);
+    type(valueField(), "  1234567  ");
+    expect(screen.queryByText(/at least 8 bytes/)).toBeNull();
+    fireEvent.click(button("Set the secret"));
+    await screen.findByText(/at least 8 bytes/);
     expect(changes()).toEqual([]);
     expect(valueField().type).toBe("password");
     type(valueField(), value);
@@ -147,13 +151,13 @@ describe("setting a secret", () => {
     expect(fireEvent.paste(valueField(), { clipboardData: { getData: () => `${value}\n` } })).toBe(true);
     const input = document.querySelector<HTMLInputElement>("input[type=file]") ?? expect.fail("no input");
     for (const [bytes, why] of [
-      [new Uint8Array([0xff, 0xfe, 1]), "is not text in UTF-8"],
-      [new Uint8Array((64 << 10) + 1), "is larger than 64 KiB"],
-      [new Uint8Array(), "is empty"],
+      [new Uint8Array([0xff, 0xfe, 1]), "id is not text in UTF-8"],
+      [new Uint8Array((64 << 10) + 1), "id is larger than 64 KiB"],
+      [new Uint8Array(), "at least 8 bytes"],
     ] as const) {
       await userEvent.upload(input, new File([bytes], "id"));
       fireEvent.click(button("Set the secret"));
-      await screen.findByText(new RegExp(`id ${why}`));
+      await screen.findByText(new RegExp(why));
     }
     expect(changes()).toEqual([]);
     await userEvent.upload(input, new File(["\ufeffline 1\r\nline 2\n"], "id"));

@@ -11,7 +11,8 @@ import { FormDialog } from "./FormDialog";
 import { ProjectHeading } from "./ProjectHeading";
 
 const path = "/api/v1/projects/{project}/secrets";
-/** Bytes of a value at most. */
+/** Bytes of a value: at least without white space around it, and at most. */
+const minSize = 8;
 const maxSize = 64 << 10;
 
 /** The secrets of a project, for keys that may manage them: list, set, delete. The server returns no values. */
@@ -35,15 +36,15 @@ export function Secrets({ project, fixed }: { project: string; fixed: boolean })
           No secrets. A secret is a value such as a token, which is stored encrypted and never shown. Tasks that name it under <code>secrets:</code> get it as a variable or a file.
         </Text>
       ) : (
-        <Table.ScrollContainer minWidth={560} type="native">
+        <Table.ScrollContainer minWidth={640} type="native">
           <Table verticalSpacing={6}>
             <Table.Thead>
               <Table.Tr>
                 <Table.Th>Name</Table.Th>
-                <Table.Th>Workers</Table.Th>
-                <Table.Th>Last set</Table.Th>
+                <Table.Th className="nowrap">Workers</Table.Th>
+                <Table.Th className="nowrap">Last set</Table.Th>
                 <Table.Th>By</Table.Th>
-                <Table.Th>Version</Table.Th>
+                <Table.Th className="nowrap">Version</Table.Th>
                 <Table.Th>
                   <span className="hidden-visually">Actions</span>
                 </Table.Th>
@@ -52,7 +53,7 @@ export function Secrets({ project, fixed }: { project: string; fixed: boolean })
             <Table.Tbody>
               {list.map((s) => (
                 <Table.Tr key={s.name}>
-                  <Table.Td maw={300}>
+                  <Table.Td maw={240}>
                     <div className="truncate mono" title={s.name}>
                       {s.name}
                     </div>
@@ -141,8 +142,8 @@ function SetSecret({ project, secret, names = [], onClose, onSet }: { project: s
 
   const set = async () => {
     const value = file ? await valueOf(file) : (field.current?.value ?? "");
-    if (value === "") {
-      setWrong(file ? `${file.name} is empty` : "Enter the value, or choose a file that has it");
+    if (new TextEncoder().encode(value.trim()).length < minSize) {
+      setWrong("A value has at least 8 bytes: a shorter one cannot be hidden in logs");
       return;
     }
     const tags = workers.split(/[\s,]+/).filter(Boolean);
@@ -184,11 +185,11 @@ function SetSecret({ project, secret, names = [], onClose, onSet }: { project: s
       <PasswordInput
         ref={field}
         label="Value"
-        description="Text of 8 bytes to 64 KiB. It is not shown again"
+        description="8 bytes to 64 KiB of text; it is not shown again"
         autoComplete="new-password"
         spellCheck={false}
         disabled={file !== null}
-        error={wrong}
+        error={!file && wrong}
         onChange={() => setWrong("")}
         onPaste={(e) => oneLine(e, e.clipboardData.getData("text"))}
         onDrop={(e) => oneLine(e, e.dataTransfer.getData("text"))}
@@ -197,10 +198,12 @@ function SetSecret({ project, secret, names = [], onClose, onSet }: { project: s
       <FileInput
         label="Or a file that has the value"
         placeholder="Choose a file"
+        styles={{ placeholder: { color: "var(--mantine-color-dimmed)" } }}
         description="Every byte of it counts, also a line break at the end"
         clearable
         clearButtonProps={{ "aria-label": "Remove the file" }}
         value={file}
+        error={file && wrong}
         onChange={(f) => {
           setFile(f);
           setWrong("");
