@@ -17,9 +17,10 @@ const (
 const arraySyntax = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
 
 // ParseArray reads "FIRST-LAST", "FIRST-LAST:STEP" and single numbers, joined by
-// commas. No number may occur twice.
+// commas, and a limit "%N" at the end. No number may occur twice.
 func ParseArray(s string) (Array, error) {
-	parts := strings.Split(s, ",")
+	numbers, limit, limited := strings.Cut(s, "%")
+	parts := strings.Split(numbers, ",")
 	if len(parts) > MaxRanges {
 		return Array{}, Errorf(Invalid, "the array has %[2]d numbers and ranges, at most %[1]d are allowed: use ranges with steps, such as 0-999:3",
 			MaxRanges, len(parts))
@@ -34,6 +35,13 @@ func ParseArray(s string) (Array, error) {
 	}
 	if n, found := a.duplicate(); found {
 		return Array{}, Errorf(Invalid, "array %s has the number %d twice: list every number once", Truncate(s), n)
+	}
+	if limited {
+		n, err := strconv.Atoi(strings.TrimSpace(limit))
+		if err != nil || n < 1 || n > MaxTasks {
+			return Array{}, Errorf(Invalid, "%%%s is not a limit for an array: write how many of its tasks may run at once, such as 0-99%%10", Truncate(limit))
+		}
+		a.Limit = n
 	}
 	return a, nil
 }
@@ -195,7 +203,11 @@ func (a Array) String() string {
 	for i, r := range a.Ranges {
 		parts[i] = r.String()
 	}
-	return strings.Join(parts, ",")
+	numbers := strings.Join(parts, ",")
+	if a.Limit > 0 {
+		return numbers + "%" + strconv.Itoa(a.Limit)
+	}
+	return numbers
 }
 
 // MarshalJSON writes the string form.

@@ -25,6 +25,7 @@ func TestParseArray(t *testing.T) {
 		{"7-7:2", "7", []int64{7}, 1},
 		{"0-98:2,1-99:2", "0-98:2,1-99:2", []int64{0, 2}, 100},
 		{"2147483647", "2147483647", nil, 1},
+		{"0-9 , 20 % 4", "0-9,20%4", []int64{0}, 11},
 	} {
 		a, err := ParseArray(c.in)
 		if err != nil {
@@ -57,6 +58,10 @@ func TestParseArrayErrors(t *testing.T) {
 		"0-9,5":                     "5 twice",
 		"0-99:7,3-80:5":             "28 twice",
 		"3,3":                       "3 twice",
+		"0-9%":                      "not a limit",
+		"0-9%0":                     "not a limit",
+		"0-9%2%3":                   "not a limit",
+		"%5":                        "empty part",
 		"99999999999":               "too high",
 		"999999999999999999999":     "too high",
 		strings.Repeat("1,", 2000):  "at most 1000",

@@ -281,6 +281,7 @@ type Gang struct {
 // and ranges, such as "1-1000" or "0-9,20,30-39:3".
 type Array struct {
 	Ranges []Range
+	Limit  int // of tasks that run at once; 0 means none
 }
 
 // Range is First to Last in steps of Step ≥ 1; 0 means 1.

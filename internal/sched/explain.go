@@ -44,6 +44,10 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 			x.Summary = fmt.Sprintf("is held: muster edit %s --release lets it start", j.row.ID)
 			return x, nil
 		}
+		if g.atLimit() {
+			x.Summary = fmt.Sprintf("waits until one of the %d tasks of its stage that run ends: its array allows no more at once", g.spec().Array.Limit)
+			return x, nil
+		}
 		q := explainQuery{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project}
 		switch {
 		case g.gang():

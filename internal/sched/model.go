@@ -83,6 +83,12 @@ func (g *group) unmaterialized() int { return g.row.Size - g.row.Materialized - 
 // unsuccessful returns how many tasks ended without success.
 func (g *group) unsuccessful() int64 { return g.row.Counts.Finished() - g.row.Counts[muster.Succeeded] }
 
+// atLimit reports whether as many of the group's tasks run as its array allows at once.
+func (g *group) atLimit() bool {
+	a := g.spec().Array
+	return a != nil && a.Limit > 0 && g.row.Counts[muster.Assigned]+g.row.Counts[muster.Running]+g.row.Counts[muster.Cancelling] >= int64(a.Limit)
+}
+
 // succeeded reports whether all tasks did.
 func (g *group) succeeded() bool { return g.row.Counts[muster.Succeeded] == int64(g.row.Size) }
 

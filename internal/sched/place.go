@@ -92,8 +92,17 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 		return s.placeGang(now, g)
 	}
 	var avoid func(*queue.Worker) bool
-	if t, ok := it.Owner.(*task); ok && len(t.avoid) > 0 {
-		avoid = t.avoid.Active(now).Has
+	var g *group
+	switch owner := it.Owner.(type) {
+	case *group:
+		g = owner
+	case *task:
+		if g = owner.group; len(owner.avoid) > 0 {
+			avoid = owner.avoid.Active(now).Has
+		}
+	}
+	if g.atLimit() {
+		return queue.Skipped
 	}
 	best, onlyAvoided := s.queue.Best(now, it, avoid)
 	switch {

@@ -78,6 +78,10 @@ func (w *twinEnv) check() {
 		w.checkPlaced(x)
 	}
 	for _, g := range snap.Groups {
+		active := g.Counts[muster.Assigned] + g.Counts[muster.Running] + g.Counts[muster.Cancelling]
+		if a := w.store.jobs[g.Job].Spec.Tasks[g.Index].Array; a != nil && a.Limit > 0 && active > int64(a.Limit) {
+			w.t.Fatalf("%d tasks of stage %s run at once: its limit is %d", active, g.Name, a.Limit)
+		}
 		if x, err := w.state.Explain(w.now, muster.TaskID{Job: g.Job, Num: g.First + g.Materialized}); err == nil && g.Materialized < g.Size {
 			w.checkPlaced(x)
 		}
@@ -112,7 +116,7 @@ func drawSpec(t *rapid.T) *muster.Spec {
 		if rapid.IntRange(0, 3).Draw(t, "gang") == 0 {
 			ts.Gang = &muster.Gang{Size: rapid.IntRange(1, 5).Draw(t, "members"), OnLoss: rapid.SampledFrom([]string{"", muster.GangEnd}).Draw(t, "on loss")}
 		} else if n := rapid.IntRange(1, 6).Draw(t, "size"); n > 1 {
-			ts.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n - 1), Step: 1}}}
+			ts.Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(n - 1), Step: 1}}, Limit: rapid.IntRange(0, 3).Draw(t, "limit")}
 		}
 		for k := range i {
 			if rapid.IntRange(0, 2).Draw(t, "need") == 0 {

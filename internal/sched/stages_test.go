@@ -206,3 +206,30 @@ func TestCancelWhileTheWorkerIsUnreachable(t *testing.T) {
 	d.do(sched.Joined{Worker: offer("w"), Held: []muster.AttemptID{a}})
 	d.wantSent("stop w 1.0#1 cancelled")
 }
+
+// TestArraysRunAsManyTasksAsTheirLimit checks that a limited array leaves the rest of the fleet to others, and continues when one of its tasks ends.
+func TestArraysRunAsManyTasksAsTheirLimit(t *testing.T) {
+	t.Parallel()
+	d := newEnv(t)
+	d.join("w", func(w *muster.Worker) { w.Resources.Slots, w.Resources.CPUs = 10, 100 })
+	job := d.submit(stage("a*1000", func(s *muster.TaskSpec) { s.Array.Limit = 3 }))
+	other := d.submit(stage("b*2"))
+	for num, want := range map[int]muster.TaskState{0: muster.Assigned, 2: muster.Assigned, 3: muster.Queued} {
+		d.wantTask(job, num, want, "")
+	}
+	d.wantTask(other, 1, muster.Assigned, "")
+	x, err := d.s.Explain(d.now, muster.TaskID{Job: job, Num: 3})
+	if err != nil || !strings.Contains(x.Summary, "3 tasks of its stage") {
+		t.Errorf("explained as %+v, %v", x, err)
+	}
+	d.finish(job, 1, muster.AttemptSucceeded)
+	d.wantTask(job, 3, muster.Assigned, "")
+	d.wantTask(job, 4, muster.Queued, "")
+	d.finish(job, 0, muster.AttemptFailed, withExitCode(1))
+	d.wantTask(job, 4, muster.Assigned, "")
+	d.do(d.store.retry(job, []muster.Span{{First: 0, Last: 0}}))
+	d.wantTask(job, 0, muster.Queued, "")
+	d.finish(job, 2, muster.AttemptSucceeded)
+	d.wantTask(job, 0, muster.Assigned, "") // a retried task comes first
+	d.wantTask(job, 5, muster.Queued, "")
+}

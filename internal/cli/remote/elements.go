@@ -40,7 +40,9 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 		return nil, muster.Errorf(muster.NotFound, "stage %s of job %s has no elements: use %s.%s", g.Name, job.ID, job.ID, g.Name)
 	}
 	var spans []client.Span
-	if ranges, err := muster.ParseArray(elements); err == nil {
+	if ranges, err := muster.ParseArray(elements); err == nil && ranges.Limit > 0 {
+		return nil, muster.Errorf(muster.Invalid, "%%%d has no meaning here: write elements only", ranges.Limit)
+	} else if err == nil {
 		for _, r := range ranges.Ranges {
 			found := positions(spec, r)
 			if len(found) == 0 {

@@ -42,7 +42,7 @@ func text() object { return object{"type": []any{"string", "number", "boolean"}}
 const (
 	sizePattern     = `^ *[0-9]*\.?[0-9]+ *([KMGTkmgt]([iI]?[bB])?|[bB])? *$`
 	durationPattern = `^([0-9]*\.?[0-9]+|([0-9]*\.?[0-9]+(ns|us|µs|ms|s|m|h))+|[0-9]*\.?[0-9]+d)$`
-	arrayPattern    = `^ *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?(, *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?)*$`
+	arrayPattern    = `^ *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?(, *[0-9]+ *(- *[0-9]+ *(: *[0-9]+ *)?)?)*(% *[0-9]+ *)?$`
 	namePattern     = `^[A-Za-z0-9_-]{1,64}$`
 	maxList         = 1_000
 )

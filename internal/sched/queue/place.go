@@ -13,7 +13,7 @@ type Outcome int
 const (
 	Placed  Outcome = iota // it, or its first task, was placed: it was removed or renumbered
 	Blocked                // no worker fits its shape
-	Skipped                // only avoided workers fit: leave it out of this Place
+	Skipped                // only avoided workers fit, or its stage runs as many tasks as it may: leave it out of this Place
 )
 
 // skippedItem is an item that is left out of a Place, and its bucket.
