@@ -87,7 +87,7 @@ func compileCondition(text string) (*vm.Program, []string, error) {
 	return program, bodies, nil
 }
 
-// What a condition may have: nothing that repeats a part of it, and nothing that depends on more than the values.
+// What a condition may have. No part of it is repeated, and its value depends on those of the references only.
 var (
 	conditionOperators = []string{"==", "!=", "<", "<=", ">", ">=", "and", "&&", "or", "||", "in", "+", "-", "*", "/", "%", "contains", "startsWith", "endsWith", "??"}
 	conditionFunctions = []string{"len", "min", "max", "sum", "mean", "median", "abs", "round", "floor", "ceil", "int", "float", "lower", "upper", "trim"}

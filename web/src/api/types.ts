@@ -13,6 +13,7 @@ export type AttemptMetrics = Schemas["AttemptMetrics"];
 export type Explanation = Schemas["Explanation"];
 export type Key = Schemas["Key"];
 export type Kind = Schemas["Kind"];
+export type Secret = Schemas["Secret"];
 export type Spec = Schemas["Spec"];
 export type TaskSpec = Schemas["TaskSpec"];
 export type Resources = Schemas["Resources"];

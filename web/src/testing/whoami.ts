@@ -6,5 +6,5 @@ export const admin: Me = {
   name: "admin",
   role: "admin",
   version: "test",
-  permissions: ["read jobs", "submit jobs", "cancel, retry or edit jobs", "see workers", "steer workers", "create keys", "manage keys", "join workers", "manage notifications", "execute commands in tasks"],
+  permissions: ["read jobs", "submit jobs", "cancel, retry or edit jobs", "see workers", "steer workers", "create keys", "manage keys", "join workers", "manage notifications", "manage secrets", "execute commands in tasks"],
 };

@@ -48,7 +48,7 @@ export function ConfirmDialog({ opened, onClose, title, children, action, danger
           <Button variant="default" onClick={close} disabled={busy}>
             Close
           </Button>
-          <Button color={danger ? "red" : undefined} loading={busy} onClick={() => void confirm()} data-autofocus>
+          <Button color={danger ? "red.9" : undefined} loading={busy} onClick={() => void confirm()} data-autofocus>
             {action}
           </Button>
         </Group>

@@ -1,6 +1,5 @@
 import { ActionIcon, Badge, Button, Group, Loader, MultiSelect, NativeSelect, Table, Text, TextInput, Tooltip } from "@mantine/core";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
-import { useNavigate } from "@tanstack/react-router";
 import { Plus, Send, Trash2 } from "lucide-react";
 import { useState } from "react";
 import { client, data, get } from "@/api/client";
@@ -12,6 +11,7 @@ import { plural, words } from "@/ui/format";
 import { TimeAgo } from "@/ui/time";
 import { act, toast } from "@/ui/toast";
 import { FormDialog } from "./FormDialog";
+import { ProjectHeading } from "./ProjectHeading";
 import css from "./settings.module.css";
 
 type Hook = components["schemas"]["Notify"];
@@ -28,30 +28,9 @@ const events = [
 
 /** The webhooks of a project, for keys that may manage them, and the log of what was sent. */
 export function Notify({ project, fixed, manages }: { project: string; fixed: boolean; manages: boolean }) {
-  const [typed, setTyped] = useState(project);
-  const navigate = useNavigate({ from: "/settings" });
   return (
     <section className="card" aria-labelledby="notify">
-      <Group justify="space-between" mb={8}>
-        <h2 id="notify" className={css.heading} style={{ margin: 0 }}>
-          Notifications of project {project}
-        </h2>
-        {!fixed && (
-          <form
-            onSubmit={(e) => {
-              e.preventDefault();
-              if (typed.trim()) void navigate({ search: { project: typed.trim() }, replace: true });
-            }}
-          >
-            <Group gap={6} wrap="nowrap">
-              <TextInput size="xs" aria-label="Project" value={typed} onChange={(e) => setTyped(e.currentTarget.value)} maxLength={64} pattern="[A-Za-z0-9_\-]+" w={130} />
-              <Button size="xs" variant="default" type="submit">
-                Show
-              </Button>
-            </Group>
-          </form>
-        )}
-      </Group>
+      <ProjectHeading id="notify" of="Notifications" project={project} fixed={fixed} />
       {manages ? (
         <Hooks project={project} />
       ) : (

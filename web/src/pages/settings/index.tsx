@@ -9,6 +9,7 @@ import { dateTime } from "@/ui/format";
 import { PageHeader } from "@/ui/PageHeader";
 import { Keys } from "./Keys";
 import { Notify } from "./Notify";
+import { Secrets } from "./Secrets";
 import css from "./settings.module.css";
 
 const route = getRouteApi("/settings");
@@ -17,6 +18,7 @@ export default function SettingsPage() {
   const { me } = useSession();
   const mayManage = useCan("manage keys");
   const managesNotify = useCan("manage notifications");
+  const managesSecrets = useCan("manage secrets");
   const reads = useCan("read jobs");
   const { project = me?.project ?? "default" } = route.useSearch();
   return (
@@ -54,7 +56,8 @@ export default function SettingsPage() {
           </dl>
         </section>
         {mayManage && <Keys />}
-        {reads && !me?.job && <Notify key={project} project={project} fixed={me?.project !== undefined} manages={managesNotify} />}
+        {managesSecrets && <Secrets key={`secrets ${project}`} project={project} fixed={me?.project !== undefined} />}
+        {reads && !me?.job && <Notify key={`notify ${project}`} project={project} fixed={me?.project !== undefined} manages={managesNotify} />}
         {!me?.job && <Gateways />}
       </Stack>
     </>

@@ -1,6 +1,6 @@
 // What the URL's search may hold. Unknown or malformed values are dropped, so that old links keep working.
 export interface SettingsSearch {
-  /** The project whose notifications are shown. */
+  /** The project whose secrets and notifications are shown. */
   project?: string;
 }
 

@@ -2,7 +2,7 @@ import { Button, Group, Menu, Text, Title } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useQuery } from "@tanstack/react-query";
 import { getRouteApi, useNavigate } from "@tanstack/react-router";
-import { FileCode2, FormInput, Lock, Send } from "lucide-react";
+import { FileCode2, FormInput, KeyRound, Lock, Send } from "lucide-react";
 import { lazy, Suspense, useMemo, useRef, useState } from "react";
 import { apiFetch, client, data, json } from "@/api/client";
 import { ApiError, type FieldError } from "@/api/error";
@@ -21,6 +21,7 @@ import { Folder } from "./Folder";
 import { KindForm } from "./KindForm";
 import { Plan } from "./Plan";
 import type { SubmitSearch } from "./search";
+import { SecretsForm } from "./SecretsForm";
 import { setIn, taskPath } from "./spec";
 import css from "./submit.module.css";
 
@@ -101,7 +102,7 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
   const [settled] = useDebouncedValue(text, 500);
   const endDraft = useDraft(of, original, initial, text, settled);
   const [busy, setBusy] = useState(false);
-  const [form, setForm] = useState(false);
+  const [form, setForm] = useState<"kind" | "secrets">();
   const [refused, setRefused] = useState<Check>();
   const navigate = useNavigate();
   // An idempotency key for each text: a second click, or one after a lost answer, makes no second job.
@@ -153,8 +154,11 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
           ))}
         </Menu.Dropdown>
       </Menu>
-      <Button variant="default" leftSection={<FormInput size={16} aria-hidden />} onClick={() => setForm(true)}>
+      <Button variant="default" leftSection={<FormInput size={16} aria-hidden />} onClick={() => setForm("kind")}>
         Kinds
+      </Button>
+      <Button variant="default" leftSection={<KeyRound size={16} aria-hidden />} onClick={() => setForm("secrets")}>
+        Secrets
       </Button>
       <Button leftSection={<Send size={16} aria-hidden />} loading={busy} onClick={() => void submit()}>
         Submit
@@ -164,13 +168,14 @@ function Form({ draftOf: of, original }: { draftOf: string; original: string }) 
   return (
     <Folder text={text} onText={setText} actions={actions}>
       <KindForm
-        opened={form}
-        onClose={() => setForm(false)}
+        opened={form === "kind"}
+        onClose={() => setForm(undefined)}
         onApply={(kind, input) => {
           const path = taskPath(text);
           setText(setIn(setIn(setIn(text, [...path, "run"], undefined), [...path, "kind"], kind), [...path, "input"], input));
         }}
       />
+      <SecretsForm opened={form === "secrets"} onClose={() => setForm(undefined)} text={text} onText={setText} />
       {initial !== original && text !== original && (
         <Group gap="xs" mb="sm">
           <Text size="sm">This is the draft that you wrote here before.</Text>

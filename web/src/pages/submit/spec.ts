@@ -1,20 +1,38 @@
-import { parseDocument, type Document } from "yaml";
+import { isMap, isSeq, parseDocument, type Document } from "yaml";
 import type { Schema } from "./complete";
 
-/** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. It throws for a text with errors. */
-export function setIn(text: string, path: readonly (string | number)[], value: unknown): string {
+/** Keys and indexes that lead to a value. */
+export type Path = readonly (string | number)[];
+
+/** Parses a text to change it: throws if it has errors. */
+export function parsed(text: string): Document {
   const doc: Document = parseDocument(text);
   const error = doc.errors[0];
   if (error) throw new Error(`The spec cannot be changed because of an error${error.linePos ? ` in line ${error.linePos[0].line}` : ""}: correct it first`);
+  return doc;
+}
+
+/** Writes a value at a path of a YAML text, and keeps comments and order. An empty value removes the key. It throws for a text with errors. */
+export function setIn(text: string, path: Path, value: unknown): string {
+  const doc = parsed(text);
   if (value === undefined) doc.deleteIn(path);
   else doc.setIn(path, doc.createNode(value));
   return doc.toString({ lineWidth: 0 });
 }
 
-/** Where the first task of a document is: flat documents are one task themselves. */
-export function taskPath(text: string): readonly (string | number)[] {
-  const doc = parseDocument(text);
-  return doc.hasIn(["tasks", 0]) ? ["tasks", 0] : [];
+/** Where the first task of a document is. */
+export function taskPath(text: string): Path {
+  return tasksOf(parseDocument(text))[0]?.path ?? [];
+}
+
+/** Where the tasks of a document are, with their names: flat documents are one task themselves. */
+export function tasksOf(doc: Document): { path: Path; name: string }[] {
+  const list = isMap(doc.contents) ? doc.get("tasks") : undefined;
+  const paths: Path[] = isSeq(list) && list.items.length > 0 ? list.items.map((_, i) => ["tasks", i]) : [[]];
+  return paths.map((path, i) => {
+    const name = isMap(doc.contents) ? doc.getIn([...path, "name"]) : undefined;
+    return { path, name: typeof name === "string" ? name : `task ${i + 1}` };
+  });
 }
 
 /** One field of a form, from a property of an input's schema. */

@@ -11,7 +11,7 @@ import SubmitPage from "./index";
 import type { SubmitSearch } from "./search";
 
 let search: SubmitSearch = {};
-vi.mock("@tanstack/react-router", () => ({ getRouteApi: () => ({ useSearch: () => search }), useNavigate: () => () => Promise.resolve() }));
+vi.mock("@tanstack/react-router", () => ({ getRouteApi: () => ({ useSearch: () => search }), useNavigate: () => () => Promise.resolve(), createLink: (link: unknown) => link }));
 // happy-dom has no layout for a real editor.
 vi.mock("./Editor", () => ({
   default: ({ value, onChange }: { value: string; onChange: (v: string) => void }) => <textarea aria-label="spec" value={value} onChange={(e) => onChange(e.currentTarget.value)} />,
@@ -142,6 +142,46 @@ describe("the form of a kind", () => {
     write("name: mine\n");
     fireEvent.click(within(dialog).getByRole("button", { name: "Write it to the spec" }));
     expect(spec().value).toBe("name: mine\nkind: echo\ninput:\n  loud: false\n");
+  });
+});
+
+describe("the form of secrets", () => {
+  const secret = { project: "lab", name: "HF_TOKEN", version: 1, updated_at: "2026-01-02T15:04:05Z", updated_by: "admin" };
+  const show = async (text: string) => {
+    await open();
+    write(text);
+    fireEvent.click(screen.getByRole("button", { name: "Secrets" }));
+    return within(await screen.findByRole("dialog"));
+  };
+  it("writes secrets of the spec's project as variables and files, for each task", async () => {
+    const asked: string[] = [];
+    answers = (what) => (what.endsWith("/secrets") ? (asked.push(what), { secrets: [{ ...secret, workers: ["trusted"] }, { ...secret, name: "KEY", problem: "the key is missing" }] }) : undefined);
+    const dialog = await show("name: two\nproject: lab\ntasks:\n  - name: a # kept\n    secrets: [GONE]\n  - name: b\n");
+    await dialog.findByText("only on workers with trusted");
+    dialog.getByText("the key is missing");
+    dialog.getByText("Project lab has no such secret");
+    fireEvent.click(dialog.getByLabelText("Variable GONE"));
+    fireEvent.click(dialog.getByLabelText("Variable HF_TOKEN"));
+    fireEvent.change(dialog.getByLabelText("Task"), { target: { value: "1" } });
+    fireEvent.click(dialog.getByLabelText("File with KEY"));
+    fireEvent.change(dialog.getByLabelText("Task"), { target: { value: "0" } });
+    // A file without a path is not written, and is shown.
+    fireEvent.click(dialog.getByText("Write it to the spec"));
+    await dialog.findByText("A path in the task's folder is needed");
+    fireEvent.change(dialog.getByLabelText("Path of the file with KEY"), { target: { value: ".ssh/key" } });
+    fireEvent.click(dialog.getByText("Write it to the spec"));
+    expect(spec().value).toBe("name: two\nproject: lab\ntasks:\n  - name: a # kept\n    secrets: [ HF_TOKEN ]\n  - name: b\n    secrets:\n      - { name: KEY, file: .ssh/key }\n");
+    expect(asked).toEqual(["GET /api/v1/projects/lab/secrets"]);
+  });
+  it("says that a project has none, and why a spec cannot be changed", async () => {
+    answers = (what) => (what === "GET /api/v1/projects/default/secrets" ? { secrets: [] } : undefined);
+    const dialog = await show("name: mine\n");
+    await dialog.findByText(/Project default has no secrets/);
+    dialog.getByText("Set them under Settings");
+    expect(dialog.getByRole<HTMLButtonElement>("button", { name: "Write it to the spec" }).disabled).toBe(true);
+    cleanup();
+    const other = await show(broken);
+    expect((await other.findByRole("alert")).textContent).toContain("correct it first");
   });
 });
 
