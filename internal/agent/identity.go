@@ -93,11 +93,16 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 }
 
 // Rejoin is Join for a worker whose identity the server does not know. Once the server has accepted the token, cleanup removes everything
-// that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none.
+// that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none. Without TLS the server must be that
+// which the worker knows: anything on the way could answer instead.
 func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
 	id, err := join(ctx, client, server, token, name, dir, log)
 	if err != nil {
 		return Identity{}, err
+	}
+	if old.ServerID != "" && id.ServerID != old.ServerID && !authenticated(server) {
+		return Identity{}, muster.Errorf(muster.Forbidden, "%s answers with another identity than the server that this worker joined: if it is to be trusted, delete %s and restart the worker with --token-file",
+			server, filepath.Join(dir, identityFile))
 	}
 	if err := cleanup(); err != nil {
 		return Identity{}, err

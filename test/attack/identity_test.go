@@ -143,6 +143,42 @@ func TestSessionRequestsAreForOneServer(t *testing.T) {
 	refusedBy(t, "a request for another server", e.session(sessionRequest(t, w, 0)), http.StatusBadRequest, "this one is")
 }
 
+// TestRefusalsAreSigned: a worker knows by a signature that its server refuses it. What something on the way can bring about has none: a request that
+// it sent before, or from elsewhere.
+func TestRefusalsAreSigned(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	bound := e.mustJoin(e.token(client.NewKey{Addresses: []string{"127.0.0.1"}}).Secret, "bound")
+	w, removed := e.join("w"), e.join("removed")
+	stranger := w
+	stranger.Private = newKeyPair(t)
+	replayed := sessionRequest(t, w, 0)
+	testkit.NoError(t, e.session(replayed))
+	keys, err := e.Client.Keys(t.Context())
+	testkit.NoError(t, err)
+	for i := range keys {
+		if keys[i].Worker == removed.Worker {
+			e.revoke(keys[i].ID)
+		}
+	}
+	for name, tc := range map[string]struct {
+		from    *env
+		request *handshake.SessionRequest
+		code    muster.Code
+		signed  bool
+	}{
+		"of an unknown key":        {e, sessionRequest(t, stranger, 0), muster.Unauthenticated, true},
+		"of a revoked key":         {e, sessionRequest(t, removed, 0), muster.Forbidden, true},
+		"of a request used before": {e, replayed, muster.Forbidden, false},
+		"from another address":     {e.from("127.0.0.2"), sessionRequest(t, bound, 0), muster.Forbidden, false},
+	} {
+		refusal, ok := errors.AsType[*testworker.Refusal](tc.from.session(tc.request))
+		if !ok || !strings.Contains(refusal.Body, string(tc.code)) || tc.request.Refused(tc.code, refusal.Header.Get(handshake.RefusalHeader)) != tc.signed {
+			t.Errorf("the refusal %s: %v", name, refusal)
+		}
+	}
+}
+
 // TestAJoinIsOfTheOwnerOfTheKey: a public key that was seen elsewhere is not registered for another worker.
 func TestAJoinIsOfTheOwnerOfTheKey(t *testing.T) {
 	t.Parallel()

@@ -159,6 +159,10 @@ if false {`,
 		guard: `if r.Server != server {`, without: `if false {`,
 	},
 	{
+		tests: []string{"TestRefusalsAreSigned"}, file: "internal/api/access/join.go",
+		guard: `if err != nil && p.KeyID == "" {`, without: `if err != nil {`,
+	},
+	{
 		tests: []string{"TestAJoinIsOfTheOwnerOfTheKey"}, file: "internal/api/access/join.go",
 		guard: `err = handshake.CheckJoin(in.Body.PublicKey, bearerHash(ctx), in.Body.Name, in.Body.At, in.Body.Proof)`, without: `_ = bearerHash(ctx)`,
 	},

@@ -107,6 +107,9 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 	from := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr)
 	hash := handshake.KeyHash(r.PublicKey)
 	p, active, err := a.Ring.ByHash(ctx, from, hash)
+	if err != nil && p.KeyID == "" {
+		return nil, a.refusal(r, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,7 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 	}
 	caller.Identify(caller.Audit(ctx), p)
 	if err := auth.Can(p, auth.ConnectWorker, auth.Object{Worker: r.Worker}); err != nil {
-		return nil, err
+		return nil, a.refusal(r, err)
 	}
 	if err := active.Allow(ctx); err != nil {
 		return nil, err
@@ -125,6 +128,16 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 		return nil, err
 	}
 	return rest.Respond(*grant), nil
+}
+
+// refusal signs an error that means that the server does not know a worker, or refuses it for good: a worker believes no other.
+func (a *Access) refusal(r *handshake.SessionRequest, err error) error {
+	switch code := muster.CodeOf(err); code {
+	case muster.Unauthenticated, muster.Forbidden:
+		return rest.WithHeader(err, handshake.RefusalHeader, a.Sessions.Refuse(r, code))
+	default:
+		return err
+	}
 }
 
 // resetTTL is how long the token of a reset works.
