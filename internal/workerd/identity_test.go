@@ -227,7 +227,10 @@ func TestWorkerMakesItsOwnToken(t *testing.T) {
 	run := func(s *serverd.Server) func() {
 		return background(t, newWorker(t, s, func(cfg *workerd.Config) {
 			cfg.Data, cfg.Token = data, ""
-			cfg.NewToken = func(ctx context.Context) (string, error) { made++; return s.NewJoinToken(ctx) }
+			cfg.NewToken = func(ctx context.Context, worker muster.WorkerID) (string, error) {
+				made++
+				return s.NewJoinToken(ctx, worker)
+			}
 		}).Run)
 	}
 	for range 2 {
@@ -244,5 +247,48 @@ func TestWorkerMakesItsOwnToken(t *testing.T) {
 	stop()
 	if made != 2 {
 		t.Errorf("%d tokens for two identities", made)
+	}
+}
+
+// TestAResetWorkerComesBack checks that a worker that is reset joins again as the worker that it was: with the token of the reset, also if its identity is
+// of an earlier version, of whose token nothing is known, and by itself in the process of the server.
+func TestAResetWorkerComesBack(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		s, c := begin(t)
+		data, id := joined(t, s, c)
+		id.Token = ""
+		if err := id.Save(data); err != nil {
+			t.Fatal(err)
+		}
+		made, err := c.ResetWorker(t.Context(), string(id.Worker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !local {
+			err := newWorker(t, s, func(cfg *workerd.Config) { cfg.Data = data }).Run(t.Context())
+			if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "is not for it") {
+				t.Errorf("with its first token: %v", err)
+			}
+		}
+		stop := background(t, newWorker(t, s, func(cfg *workerd.Config) {
+			if cfg.Data, cfg.Token = data, made.Secret; local {
+				cfg.Token, cfg.NewToken = "", s.NewJoinToken
+			}
+		}).Run)
+		connected(t, c, 1)
+		stop()
+		if again, ok, err := agent.LoadIdentity(data); again.Worker != id.Worker || again.PrivateKey == id.PrivateKey || !ok || err != nil {
+			t.Errorf("local %t: it is worker %s, %v, want %s with a new key", local, again.Worker, err, id.Worker)
+		}
+		connected(t, c, 0)
+		if err := c.RemoveWorker(t.Context(), string(id.Worker)); err != nil {
+			t.Fatal(err)
+		}
+		if local {
+			err := newWorker(t, s, func(cfg *workerd.Config) { cfg.Data, cfg.Token, cfg.NewToken = data, "", s.NewJoinToken }).Run(t.Context())
+			if muster.CodeOf(err) != muster.Forbidden {
+				t.Errorf("after it was removed: %v", err)
+			}
+		}
 	}
 }

@@ -284,3 +284,52 @@ func TestARestartedWorkerIsNoCopy(t *testing.T) {
 		t.Errorf("a worker whose earlier process ended was answered %+v", f)
 	}
 }
+
+// TestRevokedWorkersDoNotUndoThat: a worker that is not to connect any more does not join again by a token that it still has, in its configuration or from
+// before, until a token is made for it.
+func TestRevokedWorkersDoNotUndoThat(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	token := e.token(client.NewKey{})
+	w := e.mustJoin(token.Secret, "w")
+	conn, _ := e.greet(w, "w", nil)
+	_ = conn.Close()
+	join := func(secret string) error {
+		request := testworker.JoinRequest(secret, "w", newKeyPair(t))
+		request.Replaces = w.Worker
+		var joined link.Joined
+		err := testworker.Post(t.Context(), e.http, e.url(link.PathJoin), secret, request, &joined)
+		if err == nil && joined.Worker != w.Worker {
+			t.Errorf("it joined as %s", joined.Worker)
+		}
+		return err
+	}
+	made, err := e.Client.ResetWorker(t.Context(), string(w.Worker))
+	testkit.NoError(t, err)
+	refusedBy(t, "a join by its first token", join(token.Secret), http.StatusForbidden, "is not for it")
+	testkit.NoError(t, join(made.Secret))
+	refusedBy(t, "a join by its first token after that", join(token.Secret), http.StatusForbidden, "muster workers reset")
+}
+
+// TestResetWorkersAreRevokedWithTheirToken: who ends a join token and its workers ends also those that were reset since, and the tokens of resets.
+func TestResetWorkersAreRevokedWithTheirToken(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	token := e.token(client.NewKey{})
+	reset := func(name string) (testworker.Worker, string) {
+		w := e.mustJoin(token.Secret, name)
+		conn, _ := e.greet(w, name, nil)
+		_ = conn.Close()
+		made, err := e.Client.ResetWorker(t.Context(), string(w.Worker))
+		testkit.NoError(t, err)
+		return w, made.Secret
+	}
+	_, secret := reset("back")
+	back := e.mustJoin(secret, "back")
+	_, unused := reset("away")
+	testkit.NoError(t, e.Client.RevokeJoinToken(t.Context(), token.Key.ID))
+	refusedBy(t, "a worker that was reset", e.session(sessionRequest(t, back, 0)), http.StatusForbidden, "was revoked")
+	if _, status, answer := e.joinBy(unused, "away"); status != http.StatusUnauthorized {
+		t.Errorf("a join by the token of a reset: %d %s", status, answer)
+	}
+}

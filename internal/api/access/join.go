@@ -46,7 +46,7 @@ func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[
 		err = handshake.CheckClock(in.Body.At, now)
 	}
 	if err == nil {
-		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, key)
+		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, in.Body.Replaces, key)
 	}
 	rec := caller.Audit(ctx)
 	rec.Object, rec.Detail = "worker/"+string(key.Worker), "name "+in.Body.Name
@@ -162,7 +162,7 @@ func (a *Access) ResetWorker(ctx context.Context, w *muster.Worker) (wire.MadeKe
 	if last.Bounds != nil {
 		bounds.Tags, bounds.Addresses = last.Bounds.Tags, last.Bounds.Addresses
 	}
-	token := store.Key{Name: "reset " + string(w.ID), Role: string(auth.Join), Project: last.Project, Approval: last.Approval, Uses: new(1), Bounds: &bounds, CreatedAt: now, ExpiresAt: now.Add(resetTTL)}
+	token := store.Key{Name: "reset " + string(w.ID), Role: string(auth.Join), Project: last.Project, Approval: last.Approval, JoinedBy: last.JoinedBy, Uses: new(1), Bounds: &bounds, CreatedAt: now, ExpiresAt: now.Add(resetTTL)}
 	secret, err := a.makeKey(ctx, &token)
 	if err != nil {
 		return wire.MadeKey{}, err
