@@ -172,7 +172,7 @@ func TestRefusalsAreSigned(t *testing.T) {
 		"of a request used before": {e, replayed, muster.Forbidden, false},
 		"from another address":     {e.from("127.0.0.2"), sessionRequest(t, bound, 0), muster.Forbidden, false},
 	} {
-		refusal, ok := errors.AsType[*testworker.Refusal](tc.from.session(tc.request))
+		refusal, ok := errors.AsType[*testworker.StatusError](tc.from.session(tc.request))
 		if !ok || !strings.Contains(refusal.Body, string(tc.code)) || tc.request.Refused(tc.code, refusal.Header.Get(handshake.RefusalHeader)) != tc.signed {
 			t.Errorf("the refusal %s: %v", name, refusal)
 		}
