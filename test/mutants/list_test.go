@@ -168,7 +168,7 @@ if false {`,
 	},
 	{
 		tests: []string{"TestResetWorkersAreRevokedWithTheirToken"}, file: "internal/store/sqlite/keys.go",
-		guard: `joinedBy = cmp.Or(by.JoinedBy, by.ID)`, without: `joinedBy = by.ID`,
+		guard: `joinedBy = cmp.Or(by.JoinedBy, by.ID)`, without: `joinedBy = cmp.Or(by.ID, by.JoinedBy)`,
 	},
 	{
 		tests: []string{"TestAJoinIsOfTheOwnerOfTheKey"}, file: "internal/api/access/join.go",
