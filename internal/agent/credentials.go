@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -73,7 +74,7 @@ func (c *Credentials) Current(ctx context.Context) (link.Credential, error) {
 }
 
 // Refused implements link.Credentials: the server has restarted, or the token expired. Whether the server refuses the worker shows the answer to
-// the request for another token.
+// the request for another token, which is signed.
 func (c *Credentials) Refused(token string, err error) error {
 	c.lock <- struct{}{}
 	defer func() { <-c.lock }()
@@ -112,8 +113,8 @@ func (c *Credentials) renew(ctx context.Context) error {
 		return err
 	}
 	var g handshake.SessionGrant
-	if err := c.post(ctx, link.PathSession, "", r, &g); err != nil {
-		return err
+	if header, err := c.post(ctx, link.PathSession, "", r, &g); err != nil {
+		return c.refusal(r, header, err)
 	}
 	secret, err := r.Confirm(ephemeral, &g)
 	if err != nil {
@@ -127,6 +128,20 @@ func (c *Credentials) renew(ctx context.Context) error {
 	c.showSkew(began.Add(now.Sub(began) / 2).Sub(g.At.Std()))
 	return nil
 }
+
+// refusal returns the error of a request for a session. Only the server that the worker joined ends the worker and its tasks, or has it join again:
+// its refusal is signed, or comes over TLS. With any other one the worker tries again.
+func (c *Credentials) refusal(r *handshake.SessionRequest, header http.Header, err error) error {
+	if !link.IsRefusal(err) || authenticated(c.server) || r.Refused(muster.CodeOf(err), header.Get(handshake.RefusalHeader)) {
+		return err
+	}
+	return muster.Errorf(muster.Unavailable,
+		"%w (not signed with the identity key of the server that this worker joined: if that lost its data, or another server is to be used, stop the worker, delete %s and start it with --token-file)",
+		err, filepath.Join(c.dir, identityFile))
+}
+
+// authenticated reports whether answers at a URL come from the owner of its certificate, and from nothing on the way.
+func authenticated(server *url.URL) bool { return server.Scheme == "https" }
 
 // showSkew logs once that the clocks differ.
 func (c *Credentials) showSkew(skew time.Duration) {
@@ -149,7 +164,7 @@ func (c *Credentials) registerKey(ctx context.Context) error {
 	}
 	key, now := c.id.privateKey(), muster.NewTime(time.Now())
 	var joined link.Joined
-	if err := c.post(ctx, link.PathKey, c.id.Key, link.KeyRequest{PublicKey: publicOf(key), At: now, Proof: handshake.ProveMove(key, auth.Hash(c.id.Key), now)}, &joined); err != nil {
+	if _, err := c.post(ctx, link.PathKey, c.id.Key, link.KeyRequest{PublicKey: publicOf(key), At: now, Proof: handshake.ProveMove(key, auth.Hash(c.id.Key), now)}, &joined); err != nil {
 		return err
 	}
 	if _, err := handshake.ParseServerID(joined.Server); err != nil {
@@ -164,16 +179,16 @@ func (c *Credentials) registerKey(ctx context.Context) error {
 }
 
 // post sends a request and reads the answer.
-func (c *Credentials) post(ctx context.Context, path, token string, content, answer any) error {
+func (c *Credentials) post(ctx context.Context, path, token string, content, answer any) (http.Header, error) {
 	status, header, body, err := post(ctx, c.client, c.server, path, token, content)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if status != http.StatusOK {
-		return link.ResponseError(&http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body))})
+		return header, link.ResponseError(&http.Response{StatusCode: status, Header: header, Body: io.NopCloser(bytes.NewReader(body))})
 	}
 	if err := json.Unmarshal(body, answer); err != nil {
-		return muster.Errorf(muster.Unavailable, "the answer of %s to %s is not valid: %w", c.server, path, err)
+		return nil, muster.Errorf(muster.Unavailable, "the answer of %s to %s is not valid: %w", c.server, path, err)
 	}
-	return nil
+	return header, nil
 }

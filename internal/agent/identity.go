@@ -60,10 +60,8 @@ func LoadIdentity(dir string) (id Identity, ok bool, err error) {
 	return id, true, nil
 }
 
-// JoinedBy reports whether the worker joined by a token. It is true for a worker that joined by an earlier version, of which that is not known.
-func (id *Identity) JoinedBy(token string) bool {
-	return id.Token == "" || id.Token == tokenMark(token)
-}
+// JoinedBy reports whether the worker is known to have joined by a token. Of a worker that joined by an earlier version that is not known.
+func (id *Identity) JoinedBy(token string) bool { return id.Token == tokenMark(token) }
 
 // tokenMark returns a part of a token's hash, from which the token cannot be found.
 func tokenMark(token string) string { return auth.Hash(token)[:16] }
@@ -85,7 +83,7 @@ const (
 
 // Join exchanges a join token for an identity and saves it in the data dir. It retries until the server answers or ctx ends.
 func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, dir, log)
+	id, err := join(ctx, client, server, token, name, dir, "", log)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -93,11 +91,16 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 }
 
 // Rejoin is Join for a worker whose identity the server does not know. Once the server has accepted the token, cleanup removes everything
-// that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none.
+// that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none. Without TLS the server must be that
+// which the worker knows: anything on the way could answer instead.
 func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, dir, log)
+	id, err := join(ctx, client, server, token, name, dir, old.Worker, log)
 	if err != nil {
 		return Identity{}, err
+	}
+	if old.ServerID != "" && id.ServerID != old.ServerID && !authenticated(server) {
+		return Identity{}, muster.Errorf(muster.Forbidden, "%s answers with another identity than the server that this worker joined: if it is to be trusted, delete %s and restart the worker with --token-file",
+			server, filepath.Join(dir, identityFile))
 	}
 	if err := cleanup(); err != nil {
 		return Identity{}, err
@@ -160,14 +163,14 @@ func newSeed() string {
 }
 
 // join requests an identity until the server answers.
-func join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
+func join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, replaces muster.WorkerID, log *slog.Logger) (Identity, error) {
 	id, err := joining(dir, token)
 	if err != nil {
 		return Identity{}, err
 	}
 	var pause backoff.Backoff
 	for {
-		joined, err := joinOnce(ctx, client, server, token, name, &id)
+		joined, err := joinOnce(ctx, client, server, token, name, replaces, &id)
 		if err == nil {
 			id.Worker, id.ServerID, id.Server = joined.Worker, joined.Server, server.String()
 			return id, nil
@@ -182,10 +185,10 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 	}
 }
 
-func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string, id *Identity) (joined link.Joined, err error) {
+func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string, replaces muster.WorkerID, id *Identity) (joined link.Joined, err error) {
 	key, now := id.privateKey(), muster.NewTime(time.Now())
 	status, header, body, err := post(ctx, client, server, link.PathJoin, token, link.JoinRequest{
-		Name: name, PublicKey: publicOf(key), At: now, Proof: handshake.ProveJoin(key, auth.Hash(token), name, now),
+		Name: name, PublicKey: publicOf(key), At: now, Proof: handshake.ProveJoin(key, auth.Hash(token), name, now), Replaces: replaces,
 	})
 	if err != nil {
 		return joined, err

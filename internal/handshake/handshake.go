@@ -7,7 +7,7 @@
 //	  │  worker, public key, server's id, time, nonce,              │
 //	  ├─ ephemeral X25519 key; signature ──────────────────────────►│  checks server's id, time, signature, nonce
 //	  │◄─ token, its end, time, ephemeral X25519 key; signature ────┤
-//	  │                                                             │
+//	  │   or the code of a refusal; signature                       │
 //	  └── secret = HKDF-SHA256(X25519, SHA-256 of all above) ───────┘
 //
 // What is signed begins with a text that says what it is for, so that no signature has two meanings, and each field has its length before it.
@@ -48,6 +48,7 @@ const (
 	domainMove    = "muster worker registers its key, version 1"
 	domainRequest = "muster worker requests a session, version 1"
 	domainGrant   = "muster server grants a session, version 1"
+	domainRefusal = "muster server refuses a session, version 1"
 	domainSecret  = "muster session secret, version 1"
 )
 
@@ -200,8 +201,31 @@ func Grant(key ed25519.PrivateKey, r *SessionRequest, token string, expires, now
 	return g, secret, err
 }
 
+// RefusalHeader is the header of an answer without a grant that has the signature of Refuse, in base64.
+const RefusalHeader = "Muster-Refusal-Signature"
+
+func refusal(r *SessionRequest, code muster.Code) []byte {
+	return text(domainRefusal, r.text(), r.Signature, []byte(code))
+}
+
+// Refuse signs that the server refuses the worker of a request, with the code of its error. Only what is true for the worker from wherever the request
+// comes is signed: something between the two can send a request from elsewhere, or twice.
+func Refuse(key ed25519.PrivateKey, r *SessionRequest, code muster.Code) string {
+	return base64.StdEncoding.EncodeToString(ed25519.Sign(key, refusal(r, code)))
+}
+
+// Refused reports whether the server that the request names refused exactly this request with a code: whether the signature is that of Refuse.
+func (r *SessionRequest) Refused(code muster.Code, signature string) bool {
+	server, err := ParseServerID(r.Server)
+	if err != nil {
+		return false
+	}
+	b, err := base64.StdEncoding.DecodeString(signature)
+	return err == nil && ed25519.Verify(server, refusal(r, code), b)
+}
+
 // Confirm checks that the server that the request names granted exactly this request, and returns the secret of the session. Its error is
-// Forbidden: another server answers, or something between alters answers.
+// Unavailable: another server answers, or something between alters messages, which may end.
 func (r *SessionRequest) Confirm(ephemeral *ecdh.PrivateKey, g *SessionGrant) ([]byte, error) {
 	server, err := ParseServerID(r.Server)
 	if err != nil {
@@ -209,7 +233,7 @@ func (r *SessionRequest) Confirm(ephemeral *ecdh.PrivateKey, g *SessionGrant) ([
 	}
 	signed := transcript(r, g)
 	if !ed25519.Verify(server, signed, g.Signature) {
-		return nil, muster.Errorf(muster.Forbidden, "the server's answer is not signed with the identity key that this worker saw when it joined: another server answers, or something between them alters messages")
+		return nil, muster.Errorf(muster.Unavailable, "the server's answer is not signed with the identity key that this worker saw when it joined: another server answers, or something between them alters messages")
 	}
 	return derive(ephemeral, g.Exchange, signed)
 }

@@ -121,8 +121,37 @@ func TestAnAlteredGrantIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		alter(g, r)
-		if _, err := r.Confirm(ephemeral, g); muster.CodeOf(err) != muster.Forbidden {
+		if _, err := r.Confirm(ephemeral, g); muster.CodeOf(err) != muster.Unavailable {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestARefusalIsOfOneServerRequestAndCode(t *testing.T) {
+	worker, server := newKey(t), newKey(t)
+	request := func() *handshake.SessionRequest {
+		r, _, err := handshake.NewRequest(worker, "w-1", idOf(server), now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	r := request()
+	signature := handshake.Refuse(server, r, muster.Forbidden)
+	if !r.Refused(muster.Forbidden, signature) {
+		t.Error("a signed refusal is not accepted")
+	}
+	altered := *r
+	altered.PublicKey = newKey(t).Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	for name, accepted := range map[string]bool{
+		"with another code":     r.Refused(muster.Unauthenticated, signature),
+		"without a signature":   r.Refused(muster.Forbidden, ""),
+		"of another server":     r.Refused(muster.Forbidden, handshake.Refuse(newKey(t), r, muster.Forbidden)),
+		"of another request":    request().Refused(muster.Forbidden, signature),
+		"of an altered request": r.Refused(muster.Forbidden, handshake.Refuse(server, &altered, muster.Forbidden)),
+	} {
+		if accepted {
+			t.Errorf("a refusal %s is accepted", name)
 		}
 	}
 }

@@ -112,6 +112,8 @@ type JoinRequest struct {
 	PublicKey []byte      `json:"public_key"` // Ed25519
 	At        muster.Time `json:"at"`         // by the worker's clock
 	Proof     []byte      `json:"proof"`      // of handshake.ProveJoin
+	// Replaces is the worker that this one was, "" for none. If that was revoked or quarantined, only a token for it lets the worker join.
+	Replaces muster.WorkerID `json:"replaces,omitempty"`
 }
 
 // KeyRequest is the body of a POST to PathKey, authorized by the worker's bearer key.

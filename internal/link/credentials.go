@@ -18,7 +18,7 @@ type Credentials interface {
 	// Current returns the credential for a new request or connection. It may ask the server for one first. An Unauthenticated or Forbidden error
 	// means that the server refuses this worker.
 	Current(ctx context.Context) (Credential, error)
-	// Refused says that the server answered a request with token by 401, which is err. It returns nil if the request is to be repeated with the then
+	// Refused says that the server answered a request with token by 401 or 403, which is err. It returns nil if the request is to be repeated with the then
 	// current credential, else the error of the request.
 	Refused(token string, err error) error
 }

@@ -77,10 +77,16 @@ func dialFallback[C any](ctx context.Context, f *Fallback, primary, secondary fu
 	return conn, nil
 }
 
+// IsRefusal reports whether a server answered a request with a token that it refuses it, or something in between that writes like one.
+func IsRefusal(err error) bool {
+	code := muster.CodeOf(err)
+	return code == muster.Unauthenticated || code == muster.Forbidden
+}
+
 // transportBlocked reports whether err may come from a proxy that blocks only this
 // transport: not if no machine answered, nor if the server refused, nor if there is no credential.
 func transportBlocked(ctx context.Context, err error) bool {
-	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden || ctx.Err() != nil {
+	if IsRefusal(err) || ctx.Err() != nil {
 		return false
 	}
 	op, ok := errors.AsType[*net.OpError](err)
@@ -98,7 +104,7 @@ func CredentialError(err error) error { return credentialError{err} }
 // DialError converts the error of a transport's Dial to server: a refusal of the key stays as it is,
 // any other error becomes Unavailable.
 func DialError(server string, err error) error {
-	if code := muster.CodeOf(err); code == muster.Unauthenticated || code == muster.Forbidden {
+	if IsRefusal(err) {
 		return err
 	}
 	return muster.Errorf(muster.Unavailable, "cannot connect to %s: %w", server, err)

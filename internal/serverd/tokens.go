@@ -127,21 +127,25 @@ const (
 	localJoinTTL  = muster.Duration(10 * time.Minute)
 )
 
-// NewJoinToken returns a new token with which a worker of this process can join. It expires after some minutes.
-func (s *Server) NewJoinToken(ctx context.Context) (string, error) {
+// NewJoinToken returns a new token with which a worker of this process can join. It expires after some minutes. For a worker that joins again, and that
+// was reset, it replaces the secret of the token of the reset, with which the worker keeps its id.
+func (s *Server) NewJoinToken(ctx context.Context, worker muster.WorkerID) (string, error) {
 	existing, err := s.store.ListKeys(ctx)
 	if err != nil {
 		return "", err
 	}
-	now := muster.NewTime(time.Now())
+	now, token := muster.NewTime(time.Now()), newToken(auth.Join)
 	for _, k := range existing {
+		if worker != "" && k.Bounds != nil && k.Bounds.Worker == worker && k.ExpiresAt > now && k.Uses != nil && *k.Uses > 0 {
+			k.Hash, k.Prefix = auth.Hash(token), auth.Prefix(token)
+			return token, s.ownKeys().PutKeys(ctx, k)
+		}
 		if k.Name == localJoinName && k.Role == string(auth.Join) && k.ExpiresAt != 0 && k.ExpiresAt <= now {
 			if err := s.ownKeys().DeleteKey(ctx, k.ID); err != nil && muster.CodeOf(err) != muster.NotFound {
 				return "", err
 			}
 		}
 	}
-	token := newToken(auth.Join)
 	return token, putKey(ctx, s.ownKeys(), nil, token, store.Key{Name: localJoinName, Role: string(auth.Join), ExpiresAt: now.Add(localJoinTTL)})
 }
 

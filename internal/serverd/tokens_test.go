@@ -133,7 +133,7 @@ func TestRevokedFirstTokensStayRevoked(t *testing.T) {
 func TestNewJoinToken(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "data"), Config{})
-	token, err := s.NewJoinToken(t.Context())
+	token, err := s.NewJoinToken(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestNewJoinToken(t *testing.T) {
 	if err := s.store.PutKeys(t.Context(), key); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.NewJoinToken(t.Context()); err != nil {
+	if _, err := s.NewJoinToken(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.store.KeyByHash(t.Context(), key.Hash); muster.CodeOf(err) != muster.NotFound {

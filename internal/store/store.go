@@ -143,7 +143,9 @@ type EnrolmentStore interface {
 	// Enroll inserts the key of a worker that joins by the key token, and takes one of its Uses. It is Forbidden if there is none left, and
 	// Unavailable if the worker would wait for approval and MaxPending others do. k.Project, Bounds, Approval and JoinedBy become those of the token.
 	// If a worker has joined by the token with the same Hash, Enroll returns its key and takes no use; if by another one, it is a Conflict.
-	Enroll(ctx context.Context, token string, k Key) (Key, error)
+	// It is Forbidden if a key of the worker replaces, which may be "", was revoked or quarantined, unless the token is bound to that worker. A worker
+	// that joins by such a token has the JoinedBy of the token, if it has one.
+	Enroll(ctx context.Context, token string, replaces muster.WorkerID, k Key) (Key, error)
 	// Approve ends the wait of a worker's keys for approval, and their expiry.
 	Approve(ctx context.Context, w muster.WorkerID) error
 	// BoundTags returns the tags that some key is bound to, in order.

@@ -27,7 +27,7 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 			"this worker has not joined %s yet: set --token-file or MUSTER_JOIN_TOKEN to a join token, which muster keys create --role join makes", w.server)
 	}
 	err = w.untilDetach(ctx, func(ctx context.Context) error {
-		token, err := w.joinToken(ctx)
+		token, err := w.joinToken(ctx, "")
 		if err != nil {
 			return err
 		}
@@ -66,18 +66,18 @@ func (w *Worker) remember(id agent.Identity) (agent.Identity, error) {
 
 func (w *Worker) hasToken() bool { return w.cfg.Token != "" || w.cfg.NewToken != nil }
 
-// joinToken returns the join token, or a new one. There must be one: see hasToken.
-func (w *Worker) joinToken(ctx context.Context) (string, error) {
+// joinToken returns the join token, or a new one for a worker that joins again. There must be one: see hasToken.
+func (w *Worker) joinToken(ctx context.Context, worker muster.WorkerID) (string, error) {
 	if w.cfg.Token != "" {
 		return w.cfg.Token, nil
 	}
-	return w.cfg.NewToken(ctx)
+	return w.cfg.NewToken(ctx, worker)
 }
 
-// hasOtherToken reports whether the server refuses this worker with err, and its owner has given it another token than the one by which it joined:
-// it was reset, or is to join again.
+// hasOtherToken reports whether the server refuses this worker with err, and it has another token than the one by which it joined: it may have been
+// reset. The server refuses a token that is not for this worker.
 func (w *Worker) hasOtherToken(id agent.Identity, err error) bool {
-	return muster.CodeOf(err) == muster.Forbidden && w.cfg.Token != "" && !id.JoinedBy(w.cfg.Token)
+	return muster.CodeOf(err) == muster.Forbidden && w.hasToken() && (w.cfg.Token == "" || !id.JoinedBy(w.cfg.Token))
 }
 
 // untilDetach calls join with a context that also ends when Detach is called.
@@ -114,7 +114,7 @@ func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identit
 		return cause
 	}
 	err := w.untilDetach(ctx, func(ctx context.Context) error {
-		token, err := w.joinToken(ctx)
+		token, err := w.joinToken(ctx, previous.Worker)
 		if err != nil {
 			return err
 		}
@@ -129,6 +129,8 @@ func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identit
 		return err
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // ctx ended
+	case muster.CodeOf(cause) == muster.Forbidden:
+		return muster.Errorf(muster.Forbidden, "%w; joining again: %w", cause, err)
 	default:
 		return muster.Errorf(muster.CodeOf(err), "%w; joining again: %w", cause, err)
 	}

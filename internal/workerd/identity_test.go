@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/serverd"
+	"github.com/muster-dev/muster/internal/testkit"
 	"github.com/muster-dev/muster/internal/workerd"
 )
 
@@ -73,13 +74,28 @@ func (b *syncBuffer) String() string {
 	return b.text.String()
 }
 
-// TestUnknownWorkerJoinsAgain starts a worker that joined one server with the URL and the
-// token of another one.
+// withIdentityOf returns a data directory of a server that has the identity key of another one, and nothing else.
+func withIdentityOf(t *testing.T, data string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(data, "server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := t.TempDir()
+	if err := os.WriteFile(filepath.Join(lost, "server.key"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return lost
+}
+
+// TestUnknownWorkerJoinsAgain starts a worker that joined a server with the URL and the
+// token of one that lost all data but its identity key.
 func TestUnknownWorkerJoinsAgain(t *testing.T) {
-	first, c1 := begin(t)
+	firstData := t.TempDir()
+	first, c1 := beginIn(t, firstData, slog.New(slog.DiscardHandler))
 	data, old := joined(t, first, c1)
 	var log syncBuffer
-	second, c2 := beginWith(t, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	second, c2 := beginIn(t, withIdentityOf(t, firstData), slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	again := func(token string) *workerd.Worker {
 		return newWorker(t, second, func(cfg *workerd.Config) { cfg.Data, cfg.Token = data, token })
 	}
@@ -127,6 +143,28 @@ func TestUnknownWorkerJoinsAgain(t *testing.T) {
 	defer keep.Close()
 	if reports, err := keep.Reports(); err != nil || len(reports) > 0 {
 		t.Errorf("reports of the earlier server are kept: %v (%v)", reports, err)
+	}
+}
+
+// TestWithoutTLSAWorkerKeepsToItsServer starts a worker with the URL and the token of another server, which could be anything on the way: it neither
+// ends, which would kill its tasks, nor joins there.
+func TestWithoutTLSAWorkerKeepsToItsServer(t *testing.T) {
+	first, c1 := begin(t)
+	data, old := joined(t, first, c1)
+	second, c2 := begin(t)
+	var log syncBuffer
+	w, err := workerd.New(workerd.Config{Server: second.URL(), Token: second.JoinToken(), Data: data, Version: "test", ShutdownGrace: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := background(t, w.Run)
+	testkit.Await(t, "the worker logs that it is refused", func() bool { return strings.Contains(log.String(), "not signed with the identity key") })
+	stop() // it reports an error if the worker has ended
+	if ws, err := c2.Workers(t.Context()); err != nil || len(ws) != 0 {
+		t.Errorf("the other server has %v (%v)", ws, err)
+	}
+	if id, ok, err := agent.LoadIdentity(data); id.Worker != old.Worker || id.ServerID != old.ServerID || !ok || err != nil {
+		t.Errorf("the identity became %v (%v)", id, err)
 	}
 }
 
@@ -182,13 +220,17 @@ func TestNameIsKept(t *testing.T) {
 // TestWorkerMakesItsOwnToken checks that a worker that can make join tokens needs none, neither to join nor to join again, and makes
 // none while it has an identity.
 func TestWorkerMakesItsOwnToken(t *testing.T) {
-	first, c1 := begin(t)
-	second, c2 := begin(t)
+	firstData, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	first, c1 := beginIn(t, firstData, log)
+	second, c2 := beginIn(t, withIdentityOf(t, firstData), log)
 	data, made := t.TempDir(), 0
 	run := func(s *serverd.Server) func() {
 		return background(t, newWorker(t, s, func(cfg *workerd.Config) {
 			cfg.Data, cfg.Token = data, ""
-			cfg.NewToken = func(ctx context.Context) (string, error) { made++; return s.NewJoinToken(ctx) }
+			cfg.NewToken = func(ctx context.Context, worker muster.WorkerID) (string, error) {
+				made++
+				return s.NewJoinToken(ctx, worker)
+			}
 		}).Run)
 	}
 	for range 2 {
@@ -205,5 +247,48 @@ func TestWorkerMakesItsOwnToken(t *testing.T) {
 	stop()
 	if made != 2 {
 		t.Errorf("%d tokens for two identities", made)
+	}
+}
+
+// TestAResetWorkerComesBack checks that a worker that is reset joins again as the worker that it was: with the token of the reset, also if its identity is
+// of an earlier version, of whose token nothing is known, and by itself in the process of the server.
+func TestAResetWorkerComesBack(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		s, c := begin(t)
+		data, id := joined(t, s, c)
+		id.Token = ""
+		if err := id.Save(data); err != nil {
+			t.Fatal(err)
+		}
+		made, err := c.ResetWorker(t.Context(), string(id.Worker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !local {
+			err := newWorker(t, s, func(cfg *workerd.Config) { cfg.Data = data }).Run(t.Context())
+			if muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "is not for it") {
+				t.Errorf("with its first token: %v", err)
+			}
+		}
+		stop := background(t, newWorker(t, s, func(cfg *workerd.Config) {
+			if cfg.Data, cfg.Token = data, made.Secret; local {
+				cfg.Token, cfg.NewToken = "", s.NewJoinToken
+			}
+		}).Run)
+		connected(t, c, 1)
+		stop()
+		if again, ok, err := agent.LoadIdentity(data); again.Worker != id.Worker || again.PrivateKey == id.PrivateKey || !ok || err != nil {
+			t.Errorf("local %t: it is worker %s, %v, want %s with a new key", local, again.Worker, err, id.Worker)
+		}
+		connected(t, c, 0)
+		if err := c.RemoveWorker(t.Context(), string(id.Worker)); err != nil {
+			t.Fatal(err)
+		}
+		if local {
+			err := newWorker(t, s, func(cfg *workerd.Config) { cfg.Data, cfg.Token, cfg.NewToken = data, "", s.NewJoinToken }).Run(t.Context())
+			if muster.CodeOf(err) != muster.Forbidden {
+				t.Errorf("after it was removed: %v", err)
+			}
+		}
 	}
 }

@@ -52,8 +52,8 @@ type Config struct {
 	TLSServerName string
 	ClientCert    string // file with the certificate that the worker presents to the server; "" for none
 	ClientKey     string // file with its key
-	// NewToken makes a join token when one is needed and Token is ""; nil for none.
-	NewToken       func(context.Context) (string, error)
+	// NewToken makes a join token when one is needed and Token is ""; nil for none. The worker that joins again by it is "" for the first join.
+	NewToken       func(ctx context.Context, worker muster.WorkerID) (string, error)
 	Name           string // "" means that of the last start with a name, else the hostname
 	Tags           []string
 	Labels         map[string]string

@@ -37,7 +37,13 @@ func begin(tb testing.TB) (*serverd.Server, *client.Client) {
 // beginWith is begin for a server that writes to a log.
 func beginWith(tb testing.TB, log *slog.Logger) (*serverd.Server, *client.Client) {
 	tb.Helper()
-	s, err := serverd.New(tb.Context(), serverd.Config{Listen: "127.0.0.1:0", Data: tb.TempDir(), Version: "test"}, log)
+	return beginIn(tb, tb.TempDir(), log)
+}
+
+// beginIn is beginWith for a server with a data directory.
+func beginIn(tb testing.TB, data string, log *slog.Logger) (*serverd.Server, *client.Client) {
+	tb.Helper()
+	s, err := serverd.New(tb.Context(), serverd.Config{Listen: "127.0.0.1:0", Data: data, Version: "test"}, log)
 	if err != nil {
 		tb.Fatal(err)
 	}

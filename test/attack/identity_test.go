@@ -146,6 +146,42 @@ func TestSessionRequestsAreForOneServer(t *testing.T) {
 	refusedBy(t, "a request for another server", e.session(sessionRequest(t, w, 0)), http.StatusBadRequest, "this one is")
 }
 
+// TestRefusalsAreSigned: a worker knows by a signature that its server refuses it. What something on the way can bring about has none: a request that
+// it sent before, or from elsewhere.
+func TestRefusalsAreSigned(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	bound := e.mustJoin(e.token(client.NewKey{Addresses: []string{"127.0.0.1"}}).Secret, "bound")
+	w, removed := e.join("w"), e.join("removed")
+	stranger := w
+	stranger.Private = newKeyPair(t)
+	replayed := sessionRequest(t, w, 0)
+	testkit.NoError(t, e.session(replayed))
+	keys, err := e.Client.Keys(t.Context())
+	testkit.NoError(t, err)
+	for i := range keys {
+		if keys[i].Worker == removed.Worker {
+			e.revoke(keys[i].ID)
+		}
+	}
+	for name, tc := range map[string]struct {
+		from    *env
+		request *handshake.SessionRequest
+		code    muster.Code
+		signed  bool
+	}{
+		"of an unknown key":        {e, sessionRequest(t, stranger, 0), muster.Unauthenticated, true},
+		"of a revoked key":         {e, sessionRequest(t, removed, 0), muster.Forbidden, true},
+		"of a request used before": {e, replayed, muster.Forbidden, false},
+		"from another address":     {e.from("127.0.0.2"), sessionRequest(t, bound, 0), muster.Forbidden, false},
+	} {
+		refusal, ok := errors.AsType[*testworker.StatusError](tc.from.session(tc.request))
+		if !ok || !strings.Contains(refusal.Body, string(tc.code)) || tc.request.Refused(tc.code, refusal.Header.Get(handshake.RefusalHeader)) != tc.signed {
+			t.Errorf("the refusal %s: %v", name, refusal)
+		}
+	}
+}
+
 // TestAJoinIsOfTheOwnerOfTheKey: a public key that was seen elsewhere is not registered for another worker.
 func TestAJoinIsOfTheOwnerOfTheKey(t *testing.T) {
 	t.Parallel()
@@ -279,5 +315,54 @@ func TestRequestsWithoutAKeyDoNotDelayRevocations(t *testing.T) {
 	e.revoke(victim.Key.ID)
 	if took := time.Since(start); took > promptLimit {
 		t.Errorf("the revocation of a key took %s", took)
+	}
+}
+
+// TestRevokedWorkersDoNotUndoThat: a worker that is not to connect any more does not join again by a token that it still has, in its configuration or from
+// before, until a token is made for it.
+func TestRevokedWorkersDoNotUndoThat(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	token := e.token(client.NewKey{})
+	w := e.mustJoin(token.Secret, "w")
+	conn, _ := e.greet(w, "w", nil)
+	_ = conn.Close()
+	join := func(secret string) error {
+		request := testworker.JoinRequest(secret, "w", newKeyPair(t))
+		request.Replaces = w.Worker
+		var joined link.Joined
+		err := testworker.Post(t.Context(), e.http, e.url(link.PathJoin), secret, request, &joined)
+		if err == nil && joined.Worker != w.Worker {
+			t.Errorf("it joined as %s", joined.Worker)
+		}
+		return err
+	}
+	made, err := e.Client.ResetWorker(t.Context(), string(w.Worker))
+	testkit.NoError(t, err)
+	refusedBy(t, "a join by its first token", join(token.Secret), http.StatusForbidden, "is not for it")
+	testkit.NoError(t, join(made.Secret))
+	refusedBy(t, "a join by its first token after that", join(token.Secret), http.StatusForbidden, "muster workers reset")
+}
+
+// TestResetWorkersAreRevokedWithTheirToken: who ends a join token and its workers ends also those that were reset since, and the tokens of resets.
+func TestResetWorkersAreRevokedWithTheirToken(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	token := e.token(client.NewKey{})
+	reset := func(name string) (testworker.Worker, string) {
+		w := e.mustJoin(token.Secret, name)
+		conn, _ := e.greet(w, name, nil)
+		_ = conn.Close()
+		made, err := e.Client.ResetWorker(t.Context(), string(w.Worker))
+		testkit.NoError(t, err)
+		return w, made.Secret
+	}
+	_, secret := reset("back")
+	back := e.mustJoin(secret, "back")
+	_, unused := reset("away")
+	testkit.NoError(t, e.Client.RevokeJoinToken(t.Context(), token.Key.ID))
+	refusedBy(t, "a worker that was reset", e.session(sessionRequest(t, back, 0)), http.StatusForbidden, "was revoked")
+	if _, status, answer := e.joinBy(unused, "away"); status != http.StatusUnauthorized {
+		t.Errorf("a join by the token of a reset: %d %s", status, answer)
 	}
 }

@@ -35,7 +35,14 @@ func TestServerLostItsData(t *testing.T) {
 		}
 		return nil
 	})
+	key, err := os.ReadFile(filepath.Join(c.DataDir, "server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.DataDir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(c.DataDir, "server.key"), key, 0o600); err != nil { // without it the worker believes no refusal
+		t.Fatal(err)
+	}
 	c.StartServer()
 	c.AwaitWorkerState("w1", muster.WorkerActive)
 	after, err := c.Client.Worker(t.Context(), "w1")

@@ -177,12 +177,24 @@ return nil, err
 		guard: `if r.Server != server {`, without: `if false {`,
 	},
 	{
+		tests: []string{"TestRefusalsAreSigned"}, file: "internal/api/access/join.go",
+		guard: `if err != nil && p.KeyID == "" {`, without: `if err != nil {`,
+	},
+	{
+		tests: []string{"TestRevokedWorkersDoNotUndoThat"}, file: "internal/store/sqlite/keys.go",
+		guard: `if replaces != "" && !(own && by.Bounds.Worker == replaces) {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestResetWorkersAreRevokedWithTheirToken"}, file: "internal/store/sqlite/keys.go",
+		guard: `joinedBy = cmp.Or(by.JoinedBy, by.ID)`, without: `joinedBy = cmp.Or(by.ID, by.JoinedBy)`,
+	},
+	{
 		tests: []string{"TestAJoinIsOfTheOwnerOfTheKey"}, file: "internal/api/access/join.go",
 		guard: `err = handshake.CheckJoin(in.Body.PublicKey, bearerHash(ctx), in.Body.Name, in.Body.At, in.Body.Proof)`, without: `_ = bearerHash(ctx)`,
 	},
 	{
 		tests: []string{"TestARepeatedJoinIsTheSameWorker"}, file: "internal/store/sqlite/keys.go",
-		guard: `if repeated && old.JoinedBy != by.ID {`, without: `if false {`,
+		guard: `if repeated && (old.JoinedBy != joinedBy || own && old.Worker != by.Bounds.Worker) {`, without: `if false {`,
 	},
 	{
 		tests: []string{"TestACopiedIdentityEndsBothSessions"}, file: "internal/engine/copies.go",

@@ -45,7 +45,7 @@ func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[
 		err = handshake.CheckClock(in.Body.At, now)
 	}
 	if err == nil {
-		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, key)
+		key, err = a.Enrol.Enroll(ctx, caller.FromContext(ctx).KeyID, in.Body.Replaces, key)
 	}
 	if err == nil {
 		a.Ring.Joined(key.Hash)
@@ -119,6 +119,9 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 	from := connlimit.RemoteAddr(rest.RequestOf(ctx).RemoteAddr)
 	hash := handshake.KeyHash(r.PublicKey)
 	p, active, err := a.Ring.ByPublicKey(ctx, from, hash)
+	if err != nil && p.KeyID == "" {
+		return nil, a.refusal(r, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +131,7 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 	}
 	caller.Identify(caller.Audit(ctx), p)
 	if err := auth.Can(p, auth.ConnectWorker, auth.Object{Worker: r.Worker}); err != nil {
-		return nil, err
+		return nil, a.refusal(r, err)
 	}
 	if err := active.Allow(ctx); err != nil {
 		return nil, err
@@ -138,6 +141,16 @@ func (a *Access) createWorkerSession(ctx context.Context, in *createWorkerSessio
 		return nil, err
 	}
 	return rest.Respond(*grant), nil
+}
+
+// refusal signs an error that means that the server does not know a worker, or refuses it for good: a worker believes no other.
+func (a *Access) refusal(r *handshake.SessionRequest, err error) error {
+	switch code := muster.CodeOf(err); code {
+	case muster.Unauthenticated, muster.Forbidden:
+		return rest.WithHeader(err, handshake.RefusalHeader, a.Sessions.Refuse(r, code))
+	default:
+		return err
+	}
 }
 
 // resetTTL is how long the token of a reset works.
@@ -162,7 +175,7 @@ func (a *Access) ResetWorker(ctx context.Context, w *muster.Worker) (wire.MadeKe
 	if last.Bounds != nil {
 		bounds.Tags, bounds.Addresses = last.Bounds.Tags, last.Bounds.Addresses
 	}
-	token := store.Key{Name: "reset " + string(w.ID), Role: string(auth.Join), Project: last.Project, Approval: last.Approval, Uses: new(1), Bounds: &bounds, CreatedAt: now, ExpiresAt: now.Add(resetTTL)}
+	token := store.Key{Name: "reset " + string(w.ID), Role: string(auth.Join), Project: last.Project, Approval: last.Approval, JoinedBy: last.JoinedBy, Uses: new(1), Bounds: &bounds, CreatedAt: now, ExpiresAt: now.Add(resetTTL)}
 	secret, err := a.makeKey(ctx, &token)
 	if err != nil {
 		return wire.MadeKey{}, err

@@ -166,10 +166,10 @@ func (a *Access) revokeKey(ctx context.Context, in *revokeKeyInput) (*struct{}, 
 	return nil, nil //nolint:nilnil // no content
 }
 
-// joinedBy returns the keys of the workers that joined by a key, which the caller may manage.
+// joinedBy returns the keys of the workers that joined by a key, and the tokens of those that were reset, which the caller may manage.
 func (a *Access) joinedBy(ctx context.Context, id string) ([]store.Key, error) {
 	keys, err := a.Keys.ListKeys(ctx)
-	return slices.DeleteFunc(keys, func(k store.Key) bool { return k.Worker == "" || k.JoinedBy != id || !mayManage(ctx, &k) }), err
+	return slices.DeleteFunc(keys, func(k store.Key) bool { return k.JoinedBy != id || !mayManage(ctx, &k) }), err
 }
 
 // mayManage reports whether the caller may manage a key: one of the caller's project, if it has one.

@@ -126,7 +126,7 @@ func (r *Ring) recallWorkers(ctx context.Context) {
 	}
 }
 
-// ByHash is Authenticate for the hash of a key.
+// ByHash is Authenticate for the hash of a key. If only the address may not use the key, it returns the owner with the Forbidden error.
 func (r *Ring) ByHash(ctx context.Context, from netip.Addr, hash string) (auth.Principal, *ActiveKey, error) {
 	key, active, err := r.find(ctx, hash)
 	if muster.CodeOf(err) == muster.NotFound {
@@ -140,7 +140,7 @@ func (r *Ring) ByHash(ctx context.Context, from netip.Addr, hash string) (auth.P
 	}
 	p := principal(&key)
 	if err := p.CheckAddress(from); err != nil {
-		return auth.Principal{}, nil, err
+		return p, nil, err
 	}
 	active.use(from)
 	return p, active, nil

@@ -44,6 +44,7 @@ type problem struct {
 	wire.Problem
 
 	retryAfter time.Duration // when the request may be repeated; 0 if that is not known
+	header     http.Header   // further headers; may be nil
 }
 
 func (p *problem) Error() string             { return p.Detail }
@@ -77,6 +78,23 @@ func (e TooManyError) Unwrap() error { return e.error }
 // TooMany returns err with the status 429.
 func TooMany(err error) error { return TooManyError{err} }
 
+// HeaderError is an error whose answer has further headers.
+type HeaderError struct {
+	error
+
+	header http.Header
+}
+
+// Unwrap returns the error.
+func (e HeaderError) Unwrap() error { return e.error }
+
+// WithHeader returns err with a header for its answer.
+func WithHeader(err error, name, value string) error {
+	h := http.Header{}
+	h.Set(name, value)
+	return HeaderError{err, h}
+}
+
 // problem translates an error, and logs internal ones.
 func (rr *Router) problem(r *http.Request, err error) *problem {
 	apiErr, ok := errors.AsType[*muster.Error](err)
@@ -94,7 +112,11 @@ func (rr *Router) problem(r *http.Request, err error) *problem {
 	if _, ok := errors.AsType[TooManyError](err); ok || backoff.DelayOf(err) > 0 {
 		status = http.StatusTooManyRequests
 	}
-	return newProblem(status, apiErr)
+	p := newProblem(status, apiErr)
+	if h, ok := errors.AsType[HeaderError](err); ok {
+		p.header = h.header
+	}
+	return p
 }
 
 // WriteError answers with an error. The caller must not have written anything.
@@ -111,16 +133,17 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 	_ = json.NewEncoder(w).Encode(p) // the client may have left
 }
 
-// problemHeaders returns the standard headers for a problem.
+// problemHeaders returns the headers of a problem.
 func problemHeaders(p *problem) http.Header {
+	h := http.Header{}
+	maps.Copy(h, p.header)
 	switch p.Code {
 	case muster.Unauthenticated:
-		return http.Header{"Www-Authenticate": {`Bearer realm="muster"`}}
+		h.Set("Www-Authenticate", `Bearer realm="muster"`)
 	case muster.Unavailable:
-		return http.Header{"Retry-After": {strconv.Itoa(max(1, int(math.Ceil(p.retryAfter.Seconds()))))}}
-	default:
-		return nil
+		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(p.retryAfter.Seconds())))))
 	}
+	return h
 }
 
 // convertHumaError converts huma's own errors, such as those of its validation.

@@ -103,6 +103,11 @@ func (i *Issuer) Issue(r *handshake.SessionRequest, keyHash string) (*handshake.
 	return grant, nil
 }
 
+// Refuse signs that the server refuses the worker of a request with a code.
+func (i *Issuer) Refuse(r *handshake.SessionRequest, code muster.Code) string {
+	return handshake.Refuse(i.identity, r, code)
+}
+
 // takeNonce records a nonce. The caller holds mu.
 func (i *Issuer) takeNonce(keyHash, nonce string, now time.Time) error {
 	nonces := i.nonces[keyHash]

@@ -156,7 +156,7 @@ func (a *runner) resetCommand() *cli.Command {
 				return err
 			}
 			return app.PrintItems(a.App, c.OutputOptions, []client.MadeKey{made}, func(k client.MadeKey) string { return k.Secret }, func(k client.MadeKey) error {
-				a.Messagef("worker %s: its key was revoked; start it on its machine within an hour:", term.Sanitize(w.Name))
+				a.Messagef("worker %s: its key was revoked; start it on its machine within an hour, with its --data (the worker of muster up joins by itself, at the latest when that is restarted):", term.Sanitize(w.Name))
 				_, err := fmt.Fprintf(a.Out, "MUSTER_JOIN_TOKEN=%s muster worker --server %s\n", term.Sanitize(k.Secret), term.Sanitize(server.URL()))
 				return err
 			})

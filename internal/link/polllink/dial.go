@@ -192,7 +192,7 @@ func (c *workerConn) authorized(ctx context.Context, request func(link.Credentia
 			return link.CredentialError(err)
 		}
 		err = request(cred)
-		if muster.CodeOf(err) != muster.Unauthenticated {
+		if !link.IsRefusal(err) {
 			return err
 		}
 		if err = c.credentials.Refused(cred.Token, err); err != nil {

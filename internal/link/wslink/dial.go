@@ -9,7 +9,6 @@ import (
 
 	"github.com/coder/websocket"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -47,7 +46,7 @@ func (d *Dialer) dial(ctx context.Context, path, execID string) (link.FrameConn,
 			return nil, link.DialError(d.Server, link.CredentialError(err))
 		}
 		conn, err := d.upgrade(ctx, path, cred.Token, link.OfferSeal(cred.Secret, execID))
-		if muster.CodeOf(err) == muster.Unauthenticated {
+		if link.IsRefusal(err) {
 			if err = d.Credentials.Refused(cred.Token, err); err == nil {
 				continue
 			}

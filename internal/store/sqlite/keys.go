@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -105,7 +106,7 @@ func (r row) key(k *store.Key) {
 }
 
 // Enroll implements store.EnrolmentStore.
-func (s *Store) Enroll(ctx context.Context, token string, k store.Key) (store.Key, error) {
+func (s *Store) Enroll(ctx context.Context, token string, replaces muster.WorkerID, k store.Key) (store.Key, error) {
 	err := s.writeTx(ctx, func(c *conn) error {
 		by, found, err := first(c, "SELECT "+keyColumns+" FROM api_key WHERE id = ?", values(token), row.key)
 		if err != nil {
@@ -114,19 +115,31 @@ func (s *Store) Enroll(ctx context.Context, token string, k store.Key) (store.Ke
 		if !found {
 			return muster.Errorf(muster.Unauthenticated, "the key %q was revoked", token)
 		}
+		own, joinedBy := by.Bounds != nil && by.Bounds.Worker != "", by.ID
+		if own {
+			joinedBy = cmp.Or(by.JoinedBy, by.ID)
+		}
+		if replaces != "" && !(own && by.Bounds.Worker == replaces) {
+			if _, refused, err := first(c, "SELECT worker FROM revoked_key WHERE worker = ?1 UNION ALL SELECT worker FROM api_key WHERE worker = ?1 AND quarantined IS NOT NULL LIMIT 1",
+				values(string(replaces)), text[string]); err != nil {
+				return err
+			} else if refused {
+				return muster.Errorf(muster.Forbidden, "worker %s was revoked, removed or quarantined, and the join token %q is not for it: muster workers reset makes one that is; to join as a new worker, delete identity.json in the worker's data directory first", replaces, by.Name)
+			}
+		}
 		old, repeated, err := first(c, "SELECT "+keyColumns+" FROM api_key WHERE hash = ?", values(k.Hash), row.key)
 		if err != nil {
 			return err
 		}
-		if repeated && old.JoinedBy != by.ID {
+		if repeated && (old.JoinedBy != joinedBy || own && old.Worker != by.Bounds.Worker) {
 			return muster.Errorf(muster.Conflict, "worker %s has joined with this key pair by another token: delete the identity.json of the worker that is to join", old.Worker)
 		}
 		if repeated {
 			k = old
 			return nil
 		}
-		k.Project, k.Approval, k.JoinedBy = by.Project, by.Approval, by.ID
-		if k.Bounds = by.Bounds; k.Bounds != nil && k.Bounds.Worker != "" {
+		k.Project, k.Approval, k.JoinedBy = by.Project, by.Approval, joinedBy
+		if k.Bounds = by.Bounds; own {
 			bounds := *k.Bounds
 			k.Worker, bounds.Worker, k.Bounds = bounds.Worker, "", &bounds
 		}

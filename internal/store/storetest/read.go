@@ -168,7 +168,7 @@ func enrolment(t *testing.T, f *fixture) {
 	var joined atomic.Int32
 	for n := 1; n <= 10; n++ {
 		joins.Go(func() {
-			if _, err := f.Enroll(t.Context(), "t1", worker(n)); err == nil {
+			if _, err := f.Enroll(t.Context(), "t1", "", worker(n)); err == nil {
 				joined.Add(1)
 			} else if muster.CodeOf(err) != muster.Forbidden {
 				t.Errorf("join %d: %v", n, err)
@@ -184,8 +184,8 @@ func enrolment(t *testing.T, f *fixture) {
 	first := keys[slices.IndexFunc(keys, func(k store.Key) bool { return k.Worker != "" })]
 	again := first
 	again.ID, again.Worker = "another", "w-another"
-	wantEqual(t, "the key of a worker that joins again", first, must(f.Enroll(t.Context(), "t1", again))(t))
-	_, err := f.Enroll(t.Context(), "t1", worker(11))
+	wantEqual(t, "the key of a worker that joins again", first, must(f.Enroll(t.Context(), "t1", "", again))(t))
+	_, err := f.Enroll(t.Context(), "t1", "", worker(11))
 	wantCode(t, "a join without uses", err, muster.Forbidden)
 	token.Uses = new(0)
 	wantEqual(t, "the key", token, must(f.KeyByHash(t.Context(), hash(0)))(t))
@@ -195,14 +195,14 @@ func enrolment(t *testing.T, f *fixture) {
 		}
 	}
 	wantEqual(t, "tags", []string{"eu", "trusted"}, must(f.BoundTags(t.Context()))(t))
-	_, err = f.Enroll(t.Context(), "t2", worker(11))
+	_, err = f.Enroll(t.Context(), "t2", "", worker(11))
 	wantCode(t, "a join by an unknown key", err, muster.Unauthenticated)
 	noError(t, f.PutKeys(t.Context(), store.Key{ID: "t4", Name: "other", Hash: hexOf("4"), Role: "join", CreatedAt: 1}))
-	_, err = f.Enroll(t.Context(), "t4", again)
+	_, err = f.Enroll(t.Context(), "t4", "", again)
 	wantCode(t, "a join with a key pair of a worker that joined by another token", err, muster.Conflict)
 	reset := store.Key{ID: "t5", Name: "reset", Hash: hexOf("5"), Role: "join", CreatedAt: 1, Uses: new(1), Bounds: &store.KeyBounds{Tags: []string{"eu"}, Worker: "w-reset"}}
 	noError(t, f.PutKeys(t.Context(), reset))
-	back := must(f.Enroll(t.Context(), "t5", worker(12)))(t)
+	back := must(f.Enroll(t.Context(), "t5", "", worker(12)))(t)
 	if back.Worker != "w-reset" || !reflect.DeepEqual(back.Bounds, &store.KeyBounds{Tags: []string{"eu"}}) {
 		t.Errorf("a worker that joins by a token of its own has the key %+v", back)
 	}
@@ -210,7 +210,24 @@ func enrolment(t *testing.T, f *fixture) {
 	noError(t, f.PutKeys(t.Context(), back)) // as it was read before
 	back.Quarantined = "copied"
 	wantEqual(t, "a quarantined key", back, must(f.KeyByHash(t.Context(), back.Hash))(t))
+	_, err = f.Enroll(t.Context(), "t4", "w-reset", worker(13))
+	wantCode(t, "a join of a worker that is quarantined", err, muster.Forbidden)
 	noError(t, f.DeleteKey(t.Context(), back.ID))
+	_, err = f.Enroll(t.Context(), "t4", "w-reset", worker(13))
+	wantCode(t, "a join of a worker that was revoked", err, muster.Forbidden)
+	reset.ID, reset.Hash, reset.JoinedBy, reset.Uses = "t6", hexOf("6"), "t1", new(1)
+	noError(t, f.PutKeys(t.Context(), reset))
+	_, err = f.Enroll(t.Context(), "t6", "", first)
+	wantCode(t, "a join with a key pair of another worker", err, muster.Conflict)
+	back = must(f.Enroll(t.Context(), "t6", "w-reset", worker(14)))(t)
+	if back.Worker != "w-reset" || back.JoinedBy != "t1" {
+		t.Errorf("a worker that was reset has the key %+v", back)
+	}
+	wantEqual(t, "the same again", back, must(f.Enroll(t.Context(), "t6", "w-reset", worker(14)))(t))
+	noError(t, f.DeleteKey(t.Context(), back.ID))
+	noError(t, f.DeleteKey(t.Context(), "t6"))
+	other := must(f.Enroll(t.Context(), "t4", "w-never", worker(15)))(t)
+	noError(t, f.DeleteKey(t.Context(), other.ID))
 	noError(t, f.DeleteKey(t.Context(), "t5"))
 	pendingWorkers(t, f, worker)
 }
@@ -220,23 +237,23 @@ func pendingWorkers(t *testing.T, f *fixture, worker func(int) store.Key) {
 	t.Helper()
 	noError(t, f.PutKeys(t.Context(), store.Key{ID: "t3", Name: "guests", Hash: hexOf("3"), Role: "join", CreatedAt: 1, Approval: true}))
 	for n := 100; n < 100+store.MaxPending; n++ {
-		k := must(f.Enroll(t.Context(), "t3", worker(n)))(t)
+		k := must(f.Enroll(t.Context(), "t3", "", worker(n)))(t)
 		if !k.Approval || k.ExpiresAt != k.CreatedAt.Add(store.PendingTTL) {
 			t.Fatalf("a pending worker has the key %+v", k)
 		}
 	}
-	_, err := f.Enroll(t.Context(), "t3", worker(11))
+	_, err := f.Enroll(t.Context(), "t3", "", worker(11))
 	wantCode(t, "a pending worker too many", err, muster.Unavailable)
 	noError(t, f.Approve(t.Context(), "w-100"))
 	approved := worker(100)
 	approved.JoinedBy = "t3"
 	wantEqual(t, "an approved worker", approved, must(f.KeyByHash(t.Context(), approved.Hash))(t))
-	must(f.Enroll(t.Context(), "t3", worker(11)))(t)
-	_, err = f.Enroll(t.Context(), "t3", worker(12))
+	must(f.Enroll(t.Context(), "t3", "", worker(11)))(t)
+	_, err = f.Enroll(t.Context(), "t3", "", worker(12))
 	wantCode(t, "a pending worker too many", err, muster.Unavailable)
 	late := worker(12)
 	late.CreatedAt = late.CreatedAt.Add(store.PendingTTL)
-	must(f.Enroll(t.Context(), "t3", late))(t)
+	must(f.Enroll(t.Context(), "t3", "", late))(t)
 }
 
 // listAll reads all pages and checks that they end and have the requested length.

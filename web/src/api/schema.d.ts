@@ -2028,6 +2028,7 @@ export interface components {
             name: string;
             proof: string;
             public_key: string;
+            replaces?: string;
         };
         Joined: {
             server: string;
