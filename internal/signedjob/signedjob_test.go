@@ -4,7 +4,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -353,6 +355,64 @@ func TestWhatCannotBeSigned(t *testing.T) {
 	}
 }
 
+// allocated returns how many bytes were allocated so far.
+func allocated() muster.Size {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return muster.Size(m.TotalAlloc)
+}
+
+// A statement with more stages than a job may have is refused before they are decoded, also in a list that a later one replaces.
+func TestStagesAreCountedFirst(t *testing.T) {
+	w := newWorld(t, pipeline)
+	stages := "[{}" + strings.Repeat(",{}", muster.MaxStatement/3-100) + "]"
+	for _, statement := range []string{`{"version":1,"tasks":` + stages + `}`, `{"Tasks":` + stages + `,"tasks":[]}`} {
+		armored, err := sshsig.Sign(rand.Reader, w.signer, signedjob.Namespace, []byte(statement))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sig := &muster.Signature{Statement: statement, Armor: string(armored)}
+		before := allocated()
+		if _, err := signedjob.Open(sig, now); err == nil || !strings.Contains(err.Error(), "stages, the maximum is 1000") {
+			t.Errorf("opened: %v", err)
+		}
+		w.refused("too many stages", w.task(0, 0), sig, "stages, the maximum is 1000")
+		if n := allocated() - before; n > 100<<20 {
+			t.Errorf("allocated %s", n)
+		}
+	}
+	unknown := strings.Replace(w.sig.Statement, `"kind":`, `"future":1,"kind":`, 1)
+	armored, err := sshsig.Sign(rand.Reader, w.signer, signedjob.Namespace, []byte(unknown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.refused("a field of a later version", w.task(0, 0), &muster.Signature{Statement: unknown, Armor: string(armored)}, `unknown field "future"`)
+}
+
+// Whether the key is trusted is compared before the statement is decoded.
+func TestStatementsOfStrangersAreNotDecoded(t *testing.T) {
+	w := newWorld(t, pipeline)
+	stranger := newSigner(t)
+	armored, err := sshsig.Sign(rand.Reader, stranger, signedjob.Namespace, []byte("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.refused("a stranger's", w.task(0, 0), &muster.Signature{Statement: "{", Armor: string(armored)}, "signed by "+sshsig.Fingerprint(stranger.PublicKey()))
+}
+
+// The names of the stages are collected once, not for each stage.
+func TestCheckingManyStages(t *testing.T) {
+	spec := &muster.Spec{Tasks: make([]muster.TaskSpec, muster.MaxStages)}
+	for i := range spec.Tasks {
+		spec.Tasks[i].Name = "stage" + strconv.Itoa(i)
+	}
+	before := allocated()
+	signedjob.Check(spec)
+	if n := allocated() - before; n > 10<<20 {
+		t.Errorf("allocated %s", n)
+	}
+}
+
 func TestCompare(t *testing.T) {
 	w := newWorld(t, pipeline)
 	signed, err := signedjob.Open(w.sig, now)
@@ -367,6 +427,7 @@ func TestCompare(t *testing.T) {
 		"tasks[2].run differs": func(s *muster.Spec) { s.Tasks[2].Run = &muster.Command{Shell: "y"} },
 		"in project audio":     func(s *muster.Spec) { s.Project = "audio" },
 		"has 2 stages":         func(s *muster.Spec) { s.Tasks = s.Tasks[:2] },
+		"has 0 stages":         func(s *muster.Spec) { s.Tasks = nil },
 	} {
 		changed := *w.spec
 		changed.Tasks = slices.Clone(w.spec.Tasks)

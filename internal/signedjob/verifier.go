@@ -115,13 +115,17 @@ func (v *Verifier) open(sig *muster.Signature) (*verified, error) {
 	if job != nil {
 		return job, nil
 	}
-	signed, err := open(sig)
+	parsed, err := sshsig.Parse([]byte(sig.Armor))
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(v.cfg.Keys, func(k sshsig.TrustedKey) bool { return bytes.Equal(k.Key.Marshal(), signed.Key.Marshal()) })
-	if i < 0 {
-		return nil, fmt.Errorf("the job is signed by %s, which the owner of this worker does not trust", signed.Fingerprint)
+	i := slices.IndexFunc(v.cfg.Keys, func(k sshsig.TrustedKey) bool { return bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal()) })
+	if i < 0 { // checked first: what a stranger wrote is not decoded
+		return nil, fmt.Errorf("the job is signed by %s, which the owner of this worker does not trust", sshsig.Fingerprint(parsed.Key))
+	}
+	signed, err := open(sig, parsed)
+	if err != nil {
+		return nil, err
 	}
 	job = &verified{Signed: signed, key: &v.cfg.Keys[i]}
 	if fields := Check(&muster.Spec{Tasks: signed.Tasks}); len(fields) > 0 {

@@ -381,6 +381,22 @@ func TestServerRefusesSignaturesOfOtherJobs(t *testing.T) {
 	}
 }
 
+// TestStatementsWithTooManyStagesAreRefused submits a job with a statement of 170,000 stages, which any key may sign: decoded they take 570 MB.
+func TestStatementsWithTooManyStagesAreRefused(t *testing.T) {
+	t.Parallel()
+	e, o := newEnv(t), newOwner(t)
+	spec := signedSpec(nil)
+	statement := `{"version":1,"tasks":[{}` + strings.Repeat(",{}", 170_000) + `]}`
+	armored, err := sshsig.Sign(rand.Reader, o.signer, signedjob.Namespace, []byte(statement))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Signature = &muster.Signature{Statement: statement, Armor: string(armored)}
+	if _, err := e.Client.Submit(t.Context(), spec, client.SubmitOptions{}); muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), "stages, the maximum is 1000") {
+		t.Errorf("submitted: %v", err)
+	}
+}
+
 // TestStatementsDoNotShowVariables reads a signed job with a key that does not see values of variables.
 func TestStatementsDoNotShowVariables(t *testing.T) {
 	t.Parallel()

@@ -56,7 +56,7 @@ if false {`,
 	},
 	{
 		tests: []string{"TestSignaturesOfOtherKeysAreRejected"}, file: "internal/signedjob/verifier.go",
-		guard: `return bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`, without: `return true || bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`,
+		guard: `return bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal())`, without: `return true || bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal())`,
 	},
 	{
 		tests: []string{"TestSignaturesForOtherPurposesAreRejected"}, file: "internal/signedjob/statement.go",
@@ -125,6 +125,10 @@ if false {`,
 	{
 		tests: []string{"TestServerRefusesSignaturesOfOtherJobs"}, file: "internal/api/spec.go",
 		guard: `err = signedjob.Compare(asSigned, spec)`, without: `_ = signedjob.Compare`,
+	},
+	{
+		tests: []string{"TestStatementsWithTooManyStagesAreRefused"}, file: "internal/signedjob/statement.go",
+		guard: `if len(counted) > muster.MaxStages {`, without: `if false {`,
 	},
 	{
 		tests: []string{"TestStatementsDoNotShowVariables"}, file: "internal/api/redact/redact.go",
