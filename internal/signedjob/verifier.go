@@ -31,7 +31,7 @@ type Kinds interface{ ApplyDefaults(t *muster.TaskSpec) }
 // Jobs remembers which job a nonce belongs to, also when the worker restarts.
 type Jobs interface {
 	// ClaimNonce returns the UID of the job that first claimed the nonce: uid for a new nonce, which is stored before it returns and may
-	// be forgotten after until.
+	// be forgotten after until. It returns a Forbidden error for a new nonce of a job that has claimed another one.
 	ClaimNonce(nonce, uid string, until, now muster.Time) (owner string, err error)
 }
 

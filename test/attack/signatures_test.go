@@ -309,6 +309,40 @@ func TestServerCannotReplaceCheckpoints(t *testing.T) {
 	}
 }
 
+// TestServerCannotPlantCheckpoints runs attempts that leave a file in the checkpoint folder of their task. Each begins with an empty one.
+func TestServerCannotPlantCheckpoints(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(func(t *muster.TaskSpec) {
+		t.Run = &muster.Command{Argv: []string{"sh", "-c", `[ -z "$(ls -A "$MUSTER_CHECKPOINT")" ] || exit 9; touch "$MUSTER_CHECKPOINT/planted"; exit 7`}}
+	})
+	f := w.frame(spec, w.owner.sign(spec, time.Now()))
+	for range 2 {
+		w.send(w.conn, f)
+		w.receive(w.conn, "a report", func(f *link.ToServer) bool {
+			for _, r := range f.Finished {
+				if r.ExitCode == nil || *r.ExitCode != 7 {
+					t.Errorf("attempt %s: %s %s", r.Attempt, r.Outcome, r.Message)
+				}
+			}
+			return len(f.Finished) > 0
+		})
+		f.Assign[0].Attempt.N++
+	}
+}
+
+// TestServerCannotReuseIDsOfSignedJobs assigns a signed task under the UID of another signed job, whose folders are named by it.
+func TestServerCannotReuseIDsOfSignedJobs(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(nil)
+	first := w.frame(spec, w.owner.sign(spec, time.Now()))
+	w.runs(first)
+	second := w.frame(spec, w.owner.sign(spec, time.Now()))
+	second.Specs[0].UID = first.Specs[0].UID
+	w.rejects(second, "another signature")
+}
+
 // TestServerCannotExecuteCommands asks a worker for the connection of a command in a signed task: it opens none.
 func TestServerCannotExecuteCommands(t *testing.T) {
 	t.Parallel()

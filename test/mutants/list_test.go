@@ -107,6 +107,14 @@ if false {`,
 		guard: `t.Checkpoint = "" // the server`, without: `_ = t // the server`,
 	},
 	{
+		tests: []string{"TestServerCannotPlantCheckpoints"}, file: "internal/agent/session.go",
+		guard: `t.Fresh = true `, without: `t.Fresh = false `,
+	},
+	{
+		tests: []string{"TestServerCannotReuseIDsOfSignedJobs"}, file: "internal/agent/nonces.go",
+		guard: `case taken:`, without: `case taken && false:`,
+	},
+	{
 		tests: []string{"TestServerCannotExecuteCommands"}, file: "internal/workerd/worker.go",
 		guard: `onExec = nil //`, without: `_ = onExec //`,
 	},
