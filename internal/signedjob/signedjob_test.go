@@ -111,6 +111,7 @@ func (w *world) task(stage, element int) *run.Task {
 	return &run.Task{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 17, Num: first + element}, N: 1}, Job: "job1", Project: w.spec.Project, Group: group.Name,
 		Element: group.Element(element), Spec: overTheWire(w.t, dag.Bind(&group, element)),
+		Grant: muster.Grant{CPUs: group.Resources.CPUs, Memory: group.Resources.Memory},
 	}
 }
 
@@ -211,6 +212,48 @@ func TestChangedTasksAreRefused(t *testing.T) {
 		task := w.task(c.stage, 0)
 		c.change(task)
 		w.refused(what, task, w.sig, c.want)
+	}
+}
+
+// The grant has each amount that was signed: limits come from it. Of what the job leaves open it may have any.
+func TestGrantsHaveTheSignedAmounts(t *testing.T) {
+	w := newWorld(t, `{"project":"vision","tasks":[
+		{"name":"whole","run":["x"],"resources":{"cpus":0.3,"memory":"1G","disk":"2G","pids":100,"gpus":{"count":2,"memory":"4G"}}},
+		{"name":"shared","run":["x"],"resources":{"gpus":{"count":1,"memory":"4G","share":true}}}]}`)
+	whole := func() muster.Grant {
+		return muster.Grant{CPUs: 300. / 1000, Memory: 1 << 30, Disk: 2 << 30, PIDs: 100, GPUs: []string{"b", "a"}}
+	}
+	shared := func() muster.Grant {
+		return muster.Grant{Slots: 1, Memory: 5, Disk: 6, PIDs: 7, GPUs: []string{"a"}, GPUMemory: 4 << 30}
+	}
+	for _, c := range []struct {
+		stage  int
+		grant  muster.Grant
+		change func(*muster.Grant)
+		want   string
+	}{
+		{0, whole(), func(*muster.Grant) {}, ""},
+		{0, whole(), func(g *muster.Grant) { g.CPUs = 0 }, "cpus"},
+		{0, whole(), func(g *muster.Grant) { g.CPUs = 0.301 }, "cpus"},
+		{0, whole(), func(g *muster.Grant) { g.Memory = 0 }, "memory"},
+		{0, whole(), func(g *muster.Grant) { g.Memory = 1 << 40 }, "memory"},
+		{0, whole(), func(g *muster.Grant) { g.Disk = 0 }, "disk"},
+		{0, whole(), func(g *muster.Grant) { g.PIDs = -1 }, "pids"},
+		{0, whole(), func(g *muster.Grant) { g.GPUs = g.GPUs[:1] }, "gpus"},
+		{0, whole(), func(g *muster.Grant) { g.GPUs = []string{"a", "a"} }, "gpus"},
+		{0, whole(), func(g *muster.Grant) { g.GPUMemory = 4 << 30 }, "gpu memory"},
+		{1, shared(), func(*muster.Grant) {}, ""},
+		{1, shared(), func(g *muster.Grant) { g.GPUMemory = 1 }, "gpu memory"},
+		{1, shared(), func(g *muster.Grant) { g.GPUMemory = 0 }, "gpu memory"},
+	} {
+		task := w.task(c.stage, 0)
+		task.Grant = c.grant
+		c.change(&task.Grant)
+		if c.want != "" {
+			w.refused(c.want, task, w.sig, "signed: the granted "+c.want)
+		} else if _, err := w.verifier.Verify(task, w.sig); err != nil {
+			t.Errorf("stage %d: %v", c.stage, err)
+		}
 	}
 }
 

@@ -236,6 +236,14 @@ func TestServerCannotChangeSignedTasks(t *testing.T) {
 	}
 }
 
+// TestServerCannotLiftSignedLimits assigns a signed task with a grant that does not have the memory that was signed: none would be enforced.
+func TestServerCannotLiftSignedLimits(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(func(t *muster.TaskSpec) { t.Resources.Memory = 64 << 20 })
+	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "signed: the granted memory")
+}
+
 // TestServerCannotMoveSignedTasks assigns a signed task in another project.
 func TestServerCannotMoveSignedTasks(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,10 @@ if false {`,
 		guard: `if field != "" {`, without: `if false {`,
 	},
 	{
+		tests: []string{"TestServerCannotLiftSignedLimits"}, file: "internal/signedjob/verifier.go",
+		guard: `if amount := otherAmount(&spec.Resources, &t.Grant); amount != "" {`, without: `if amount := ""; amount != "" {`,
+	},
+	{
 		tests: []string{"TestServerCannotMoveSignedTasks"}, file: "internal/signedjob/verifier.go",
 		guard: `case t.Project != job.Project:`, without: `case false:`,
 	},
