@@ -378,6 +378,9 @@ func TestWhatCannotBeSigned(t *testing.T) {
 		`{"name":"b","needs":["a"],"run":"x","inputs":[{"from":"a","name":"m.pt"}]}`: "tasks[1].inputs: a signed job cannot use artifacts",
 		`{"name":"b","needs":["a"],"run":"x ${a.result.loss}"}`:                      "tasks[1].run: ${a.result.loss}",
 		`{"name":"b","run":"x","gang":2}`:                                            "tasks[1].gang",
+		`{"name":"b","needs":["a"],"run":"x","when":"${a.exit_code} == 0"}`:          "tasks[1].when: a signed job cannot have conditions",
+		`{"name":"b","needs":["a"],"run":"x","when":"failed"}`:                       "",
+		`{"name":"b","needs":["a"],"run":"x","when":"succeeded"}`:                    "",
 		`{"name":"b","script":{"url":"https://example.com/a.sh"}}`:                   "tasks[1].script.sha256",
 		`{"name":"b","run":"x $${a.result.loss} ${HOME}"}`:                           "",
 	} {

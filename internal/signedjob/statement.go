@@ -124,6 +124,9 @@ func Check(s *muster.Spec) []muster.FieldError {
 		if path, ref := firstStageRef(i); ref != "" {
 			add(i, path, "${%s}: a signed job cannot use values of other stages, which are not known when it is signed", ref)
 		}
+		if t.WhenExpression() != "" {
+			add(i, "when", "a signed job cannot have conditions on results, which only the server evaluates")
+		}
 		if t.Gang != nil {
 			add(i, "gang", "a signed job cannot have a gang, whose members connect to addresses that the server names")
 		}
