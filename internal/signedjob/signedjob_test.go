@@ -96,7 +96,7 @@ func (w *world) newVerifier(trusted string) *signedjob.Verifier {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Workers: []string{"gpu1", "w-1"}, Now: func() time.Time { return w.at }})
+	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Worker: "gpu1", Now: func() time.Time { return w.at }})
 }
 
 // task returns what an honest server assigns for an element of a stage.
@@ -341,7 +341,7 @@ func TestOneJobForEachSignature(t *testing.T) {
 }
 
 func TestSignedJobsNameTheirWorkers(t *testing.T) {
-	for workers, want := range map[string]string{`["gpu1"]`: "", `["x","w-1"]`: "", `["gpu2","gpu3"]`: "for the workers gpu2, gpu3 only"} {
+	for workers, want := range map[string]string{`["gpu1"]`: "", `["x","gpu1"]`: "", `["gpu2","gpu3"]`: "for the workers gpu2, gpu3 only"} {
 		w := newWorld(t, `{"project":"vision","tasks":[{"run":["true"],"where":{"workers":`+workers+`}}]}`)
 		if want != "" {
 			w.refused(workers, w.task(0, 0), w.sig, want)

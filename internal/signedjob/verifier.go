@@ -19,11 +19,11 @@ import (
 
 // Config configures a Verifier.
 type Config struct {
-	Keys    []sshsig.TrustedKey
-	Kinds   Kinds
-	Jobs    Jobs
-	Workers []string         // how jobs name this worker: by its name or its id
-	Now     func() time.Time // nil means time.Now
+	Keys   []sshsig.TrustedKey
+	Kinds  Kinds
+	Jobs   Jobs
+	Worker string           // the name of this worker. The server chose its id, so that jobs cannot name it by that
+	Now    func() time.Time // nil means time.Now
 }
 
 // Kinds sets the defaults of a stage's kind, as the server does.
@@ -89,7 +89,7 @@ func (v *Verifier) Verify(t *run.Task, sig *muster.Signature) (*muster.TaskSpec,
 	if err := job.CheckTime(now); err != nil {
 		return nil, muster.Errorf(muster.Forbidden, "%w", err)
 	}
-	spec, err := job.taskSpec(t, v.cfg.Workers)
+	spec, err := job.taskSpec(t, v.cfg.Worker)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (job *verified) differs(what string) error {
 }
 
 // taskSpec returns the signed spec of a task, and an error if the server asks for another one, or for another worker than the signed ones.
-func (job *verified) taskSpec(t *run.Task, workers []string) (*muster.TaskSpec, error) {
+func (job *verified) taskSpec(t *run.Task, worker string) (*muster.TaskSpec, error) {
 	i := slices.IndexFunc(job.stages, func(s stage) bool { return s.spec.Name == t.Group })
 	switch {
 	case t.Project != job.Project:
@@ -205,7 +205,7 @@ func (job *verified) taskSpec(t *run.Task, workers []string) (*muster.TaskSpec, 
 		return nil, job.differs("the element of the stage")
 	}
 	spec := s.spec
-	if named := spec.Where.Workers; len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return slices.Contains(workers, name) }) {
+	if named := spec.Where.Workers; len(named) > 0 && !slices.Contains(named, worker) {
 		return nil, muster.Errorf(muster.Forbidden, "the signed job is for the workers %s only", strings.Join(named, ", "))
 	}
 	if s.perElement {

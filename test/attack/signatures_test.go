@@ -254,12 +254,15 @@ func TestServerCannotMoveSignedTasks(t *testing.T) {
 	w.rejects(f, "project")
 }
 
-// TestServerCannotUseOtherWorkers assigns a task that was signed for another worker, as a server could that has it from another fleet.
+// TestServerCannotUseOtherWorkers assigns tasks that were signed for another worker, as a server could that has them from another fleet; it may
+// give a worker the id of that one.
 func TestServerCannotUseOtherWorkers(t *testing.T) {
 	t.Parallel()
 	w := newStrictWorker(t, http.NotFound)
 	spec := signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"other"} })
 	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "for the workers other only")
+	spec = signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"w-victim"} }) // the id that the server gave it
+	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "for the workers w-victim only")
 	spec = signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"victim"} })
 	w.runs(w.frame(spec, w.owner.sign(spec, time.Now())))
 }
