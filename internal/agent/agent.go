@@ -292,7 +292,7 @@ func (a *Agent) start(ctx context.Context, t *run.Task, inline bool) {
 	switch {
 	case rejected == nil:
 	case rejected.reason != "":
-		a.refuse(t.Attempt, rejected.reason, rejected.Message)
+		a.refuse(ctx, t.Attempt, rejected.reason, rejected.Message)
 	default:
 		a.table.reject(&rejected.Rejected)
 	}

@@ -123,7 +123,7 @@ func (c *Credentials) renew(ctx context.Context) error {
 	life := g.ExpiresAt.Sub(g.At).Std()
 	c.current = link.Credential{Token: g.Token, Secret: secret}
 	c.endsAt = began.Add(life)
-	c.renewAt = began.Add(life*2/5 + rand.N(max(life/5, 1))) // between 40% and 60%, so that a fleet that connects at once does not renew at once
+	c.renewAt = began.Add(life*2/5 + rand.N(max(life/5, 1))) //nolint:gosec // jitter is no secret: between 40% and 60%, so that a fleet that connects at once does not renew at once
 	c.showSkew(began.Add(now.Sub(began) / 2).Sub(g.At.Std()))
 	return nil
 }

@@ -113,7 +113,7 @@ func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, na
 }
 
 // saveJoined saves an identity that a server has just issued.
-func (id Identity) saveJoined(dir string, log *slog.Logger) error {
+func (id *Identity) saveJoined(dir string, log *slog.Logger) error {
 	if err := id.Save(dir); err != nil {
 		return err
 	}
@@ -125,10 +125,10 @@ func (id Identity) saveJoined(dir string, log *slog.Logger) error {
 }
 
 // Save replaces the identity in the data dir.
-func (id Identity) Save(dir string) error { return id.save(dir, identityFile) }
+func (id *Identity) Save(dir string) error { return id.save(dir, identityFile) }
 
-func (id Identity) save(dir, file string) error {
-	b, err := json.MarshalIndent(id, "", "  ")
+func (id *Identity) save(dir, file string) error {
+	b, err := json.MarshalIndent(id, "", "  ") //nolint:gosec // the key is for this file, which only its user can read
 	if err == nil {
 		err = atomicfile.Write(filepath.Join(dir, file), append(b, '\n'), 0o600)
 	}

@@ -38,7 +38,7 @@ func (a *Agent) connect(ctx context.Context) error {
 		if s.healthy() {
 			pause.Reset()
 		}
-		if _, ok := errors.AsType[*link.RejectedFrame](err); ok {
+		if _, ok := errors.AsType[*link.FrameError](err); ok {
 			a.onRefused(RefusedFrame)
 		}
 		if isFatal(err, everWelcomed) {
@@ -226,17 +226,17 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 	a := s.agent
 	group := s.specs[as.Ref]
 	if group == nil {
-		a.refuse(as.Attempt, RefusedSpec, "the assignment refers to a stage spec that this session never received")
+		a.refuse(ctx, as.Attempt, RefusedSpec, "the assignment refers to a stage spec that this session never received")
 		return
 	}
 	spec := cmp.Or(as.Spec, &group.Spec)
 	if reason, why := a.refusal(spec, group.Project); why != "" {
-		a.refuse(as.Attempt, reason, why)
+		a.refuse(ctx, as.Attempt, reason, why)
 		return
 	}
 	for i := range spec.Secrets {
 		if name := spec.Secrets[i].Name; !slices.ContainsFunc(as.Secrets, func(v muster.SecretValue) bool { return v.Name == name }) {
-			a.refuse(as.Attempt, RefusedSpec, "the assignment does not have the secret "+name)
+			a.refuse(ctx, as.Attempt, RefusedSpec, "the assignment does not have the secret "+name)
 			return
 		}
 	}
@@ -281,14 +281,14 @@ const (
 )
 
 // refuse rejects an attempt that the server may not assign, counts it, and logs the first one of each reason.
-func (a *Agent) refuse(id muster.AttemptID, reason, why string) {
+func (a *Agent) refuse(ctx context.Context, id muster.AttemptID, reason, why string) {
 	a.table.reject(&link.Rejected{Attempt: id, Message: why})
 	a.onRefused(reason)
 	level := slog.LevelDebug
 	if _, again := a.refused.LoadOrStore(reason, true); !again {
 		level = slog.LevelWarn
 	}
-	a.log.Log(context.Background(), level, "an assignment was refused; others for the same reason are logged at level debug", slog.String("attempt", id.String()), slog.String("reason", reason), slog.String("message", why))
+	a.log.Log(ctx, level, "an assignment was refused; others for the same reason are logged at level debug", slog.String("attempt", id.String()), slog.String("reason", reason), slog.String("message", why))
 }
 
 func (a *Agent) onRefused(reason string) {

@@ -177,12 +177,12 @@ func TestWorkerKeys(t *testing.T) {
 		expectStatus(t, s, request{method: "GET", path: path}, http.StatusForbidden) // an admin is no worker
 	}
 	for token, want := range map[string]int{joined.Key: http.StatusForbidden, "a token": http.StatusUnauthorized} {
-		var refusal *testworker.Refusal
+		var refusal *testworker.StatusError
 		if _, err := testworker.Join(t.Context(), http.DefaultClient, s.URL, token, "box"); !errors.As(err, &refusal) || refusal.Status != want {
 			t.Errorf("join: %v, want %d", err, want)
 		}
 	}
-	var refusal *testworker.Refusal
+	var refusal *testworker.StatusError
 	if _, err := testworker.Join(t.Context(), http.DefaultClient, s.URL, token, "a/b"); !errors.As(err, &refusal) || refusal.Status != http.StatusBadRequest {
 		t.Errorf("a name with a slash: %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -121,8 +122,11 @@ func (a *runner) listKeys(ctx context.Context, c *remote.QueryOptions, _ []strin
 		}}},
 		Row: func(k client.Key, now time.Time) []string {
 			prefix, name, used := "-", k.Name, "-"
-			if k.Prefix != "" {
+			switch {
+			case k.Prefix != "":
 				prefix = k.Prefix + "…"
+			case k.Role == string(auth.Worker):
+				prefix = "public key" // it has no secret
 			}
 			if k.RotatedTo != "" {
 				name = "old secret of " + k.RotatedTo

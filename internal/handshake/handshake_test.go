@@ -22,7 +22,7 @@ func newKey(t *testing.T) ed25519.PrivateKey {
 }
 
 func idOf(key ed25519.PrivateKey) string {
-	return handshake.ServerID(key.Public().(ed25519.PublicKey)) //nolint:forcetypeassert // it is one
+	return handshake.ServerID(key.Public().(ed25519.PublicKey))
 }
 
 func TestBothSidesDeriveTheSameSecretOnce(t *testing.T) {
@@ -55,7 +55,7 @@ func TestAnAlteredRequestIsRefused(t *testing.T) {
 	worker, server, other := newKey(t), newKey(t), newKey(t)
 	for name, alter := range map[string]func(*handshake.SessionRequest){
 		"worker":         func(r *handshake.SessionRequest) { r.Worker = "w-2" },
-		"public key":     func(r *handshake.SessionRequest) { r.PublicKey = other.Public().(ed25519.PublicKey) }, //nolint:forcetypeassert // it is one
+		"public key":     func(r *handshake.SessionRequest) { r.PublicKey = other.Public().(ed25519.PublicKey) },
 		"no public key":  func(r *handshake.SessionRequest) { r.PublicKey = nil },
 		"server":         func(r *handshake.SessionRequest) { r.Server = idOf(other) },
 		"time":           func(r *handshake.SessionRequest) { r.At++ },
@@ -147,7 +147,7 @@ func TestClocksMayDifferByTwoMinutes(t *testing.T) {
 
 func TestAProofHasOnePurpose(t *testing.T) {
 	key, other := newKey(t), newKey(t)
-	public := key.Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	public := key.Public().(ed25519.PublicKey)
 	join, move := handshake.ProveJoin(key, "hash", "name", now), handshake.ProveMove(key, "hash", now)
 	if err := handshake.CheckJoin(public, "hash", "name", now, join); err != nil {
 		t.Error(err)
@@ -159,7 +159,7 @@ func TestAProofHasOnePurpose(t *testing.T) {
 		"another token":         handshake.CheckJoin(public, "other", "name", now, join),
 		"another name":          handshake.CheckJoin(public, "hash", "other", now, join),
 		"another time":          handshake.CheckJoin(public, "hash", "name", now+1, join),
-		"another key":           handshake.CheckJoin(other.Public().(ed25519.PublicKey), "hash", "name", now, join), //nolint:forcetypeassert // it is one
+		"another key":           handshake.CheckJoin(other.Public().(ed25519.PublicKey), "hash", "name", now, join),
 		"a join in a move":      handshake.CheckMove(public, "hash", now, handshake.ProveJoin(key, "hash", "", now)),
 		"a move in a join":      handshake.CheckJoin(public, "hash", "", now, move),
 		"a key of another size": handshake.CheckJoin(public[1:], "hash", "name", now, join),

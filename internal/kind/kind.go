@@ -25,7 +25,7 @@ type Kind struct {
 	Run        string            `json:"run,omitempty"`        // whether the stage has a command: no (default), may or must; see RunOptional
 	Resources  muster.Request    `json:"resources,omitzero"`   // defaults for the stage
 	Checkpoint bool              `json:"checkpoint,omitempty"` // it saves checkpoints: default for the stage
-	Models     bool              `json:"models,omitempty"`     // it may use and modify the worker's model folder
+	Models     bool              `json:"models,omitempty"`     // it may read the owner's models, and use and modify those of its project
 	ModelHost  []string          `json:"warm,omitempty"`       // command of a model server, which keeps models loaded between tasks
 	MergeKey   []string          `json:"merge_key,omitempty"`  // input fields: tasks with equal values can share a loaded model
 	Operation  bool              `json:"operation,omitempty"`  // kind custom can also run it: by its name, with parameters as input

@@ -52,20 +52,20 @@ const (
 	Late      = "late"      // it arrived outside SealTolerance
 )
 
-// RejectReasons lists all reasons of RejectedFrame.
+// RejectReasons lists all reasons of FrameError.
 func RejectReasons() []string { return []string{Unsealed, Altered, Foreign, Replayed, Reordered, Late} }
 
-// RejectedFrame is in the chain of the Unavailable error of a FrameConn that has rejected a frame.
-type RejectedFrame struct {
+// FrameError is in the chain of the Unavailable error of a FrameConn that has rejected a frame.
+type FrameError struct {
 	Reason  string // of RejectReasons
 	message string
 }
 
 // Error implements error.
-func (r *RejectedFrame) Error() string { return r.message }
+func (r *FrameError) Error() string { return r.message }
 
 func reject(reason, format string, args ...any) error {
-	return muster.Errorf(muster.Unavailable, "a frame was rejected as %s: %w", reason, &RejectedFrame{reason, fmt.Sprintf(format, args...)})
+	return muster.Errorf(muster.Unavailable, "a frame was rejected as %s: %w", reason, &FrameError{reason, fmt.Sprintf(format, args...)})
 }
 
 // Seal makes one connection sealed: each frame carries a signature, which is an HMAC-SHA256 with a key of this connection and direction, its
@@ -184,7 +184,7 @@ func (c *sealedConn) Write(ctx context.Context, frame []byte, last bool) error {
 	b := make([]byte, 0, sealOverhead+len(frame))
 	b = append(b, c.out.prefix...)
 	b = appendNumber(b, c.out.frames)
-	b = appendNumber(b, uint64(c.now())) //nolint:gosec // after 1970
+	b = appendNumber(b, uint64(c.now()))
 	b = append(b, c.out.sign(b, frame)...)
 	b = append(b, ' ')
 	return c.FrameConn.Write(ctx, append(b, frame...), last)
@@ -219,7 +219,7 @@ func (c *sealedConn) open(b []byte) ([]byte, error) {
 		return nil, reject(Altered, "its signature does not match its %d bytes", len(b))
 	}
 	head = head[len(c.in.prefix):]
-	seq, at := parseNumber(head), int64(parseNumber(head[len(head)/2:])) //nolint:gosec // the other side signed it
+	seq, at := parseNumber(head), int64(parseNumber(head[len(head)/2:]))
 	now, want := c.now(), c.in.frames+1
 	if c.in.frames == 0 {
 		c.offset = now - at

@@ -85,7 +85,7 @@ func (e sealedEnd) wantFrame(tb testing.TB, b []byte, frame string) {
 func (e sealedEnd) wantRejected(tb testing.TB, b []byte, reasons string) {
 	tb.Helper()
 	got, err := e.deliver(tb.Context(), b)
-	rejected, ok := errors.AsType[*link.RejectedFrame](err)
+	rejected, ok := errors.AsType[*link.FrameError](err)
 	if !ok || !strings.Contains(reasons, rejected.Reason) || got != "" || !link.Retryable(err) {
 		tb.Fatalf("%q: opened %q, %v; want it rejected as %s", b[:min(len(b), 120)], got, err, reasons)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/sched"
 )
@@ -108,7 +109,7 @@ func newServer(s *registrar, sample func(ctx context.Context) ServerSample) *Ser
 	m.framesIn, m.framesOut = frames.WithLabelValues("in"), frames.WithLabelValues("out")
 	rejected := s.counterVec("muster_link_frames_rejected_total", "Frames of the link protocol that the server rejected, by what is wrong with their signature. Each ended its session.", "reason")
 	m.framesRejected = map[string]prometheus.Counter{}
-	for _, reason := range rejectReasons() {
+	for _, reason := range link.RejectReasons() {
 		m.framesRejected[reason] = rejected.WithLabelValues(reason)
 	}
 	m.logBytes = s.counter("muster_log_received_bytes_total", "Bytes of task logs received from workers and stored.")
@@ -232,11 +233,6 @@ func (m *Server) SessionOpened() { m.sessionsOpened.Inc() }
 func (m *Server) FrameIn(renewed int) {
 	m.framesIn.Inc()
 	m.renewals.Add(float64(renewed))
-}
-
-// rejectReasons are those for which a frame is rejected.
-func rejectReasons() []string {
-	return []string{"unsealed", "altered", "foreign", "replayed", "reordered", "late"}
 }
 
 // FrameRejected counts a frame from a worker that was rejected.

@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
@@ -55,7 +56,7 @@ func (g *group) ready() (ready bool, reason muster.Reason, message string) {
 // failedBefore reports whether a task of a stage that g needs, directly or not, has failed or timed out.
 func (g *group) failedBefore() bool {
 	seen := make(map[*group]bool)
-	todo := g.needs
+	todo := slices.Clip(g.needs)
 	for len(todo) > 0 {
 		n := todo[0]
 		todo = todo[1:]
@@ -65,7 +66,7 @@ func (g *group) failedBefore() bool {
 		for _, before := range n.needs {
 			if !seen[before] {
 				seen[before] = true
-				todo = append(todo[:len(todo):len(todo)], before)
+				todo = append(todo, before)
 			}
 		}
 	}
@@ -87,8 +88,7 @@ func (j *job) result(stage, element int) (muster.Task, bool) {
 // stopFailedJobs cancels the tasks of jobs in which more tasks have failed than their spec tolerates, except those of stages that run after
 // failures. A retry of a stopped job does not stop it again until another task fails.
 func (s *State) stopFailedJobs(now muster.Time) {
-	for i := 0; i < len(s.touchedJobs); i++ { // cancelling touches no other job
-		j := s.touchedJobs[i]
+	for _, j := range s.touchedJobs { // cancelling touches no other job
 		if !j.newFailure {
 			continue
 		}

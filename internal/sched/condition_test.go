@@ -34,6 +34,7 @@ func TestWhen(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			d := newEnv(t)
 			d.join("w", func(w *muster.Worker) { w.Resources.Slots = 10 })
 			job := d.submit(stage("a"), stage("plain<a"), stage("failed<a", when(muster.WhenFailed)), stage("always<a", when(muster.WhenAlways)),

@@ -207,7 +207,7 @@ func TestCancelWhileTheWorkerIsUnreachable(t *testing.T) {
 	d.wantSent("stop w 1.0#1 cancelled")
 }
 
-// TestArraysRunAsManyTasksAsTheirLimit checks that a limited array leaves the rest of the fleet to others, and goes on when one of its tasks ends.
+// TestArraysRunAsManyTasksAsTheirLimit checks that a limited array leaves the rest of the fleet to others, and continues when one of its tasks ends.
 func TestArraysRunAsManyTasksAsTheirLimit(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

@@ -78,7 +78,7 @@ func (s *Server) auditSession(ctx context.Context, conn link.ServerConn) {
 // rejected returns what is called with the error of each Read of a connection that a worker opened: it counts, records and logs a rejected frame.
 func (s *Server) rejected(ctx context.Context, address string) func(error) {
 	return func(err error) {
-		frame, ok := errors.AsType[*link.RejectedFrame](err)
+		frame, ok := errors.AsType[*link.FrameError](err)
 		if !ok {
 			return
 		}

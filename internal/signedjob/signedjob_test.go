@@ -22,15 +22,15 @@ import (
 
 var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-func newSigner(t testing.TB) ssh.Signer {
-	t.Helper()
+func newSigner(tb testing.TB) ssh.Signer {
+	tb.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := ssh.NewSignerFromKey(key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }

@@ -74,7 +74,7 @@ func (d *decoder) param(p *params, f field, given map[string]string) *node {
 	if value == nil {
 		value = decl.field("default")
 	}
-	kind := ""
+	var kind string
 	switch t := decl.field("type"); {
 	case t != nil && slices.Contains(muster.ParamTypes, t.text):
 		kind = t.text

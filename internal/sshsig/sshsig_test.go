@@ -23,22 +23,22 @@ import (
 
 const namespace = "muster-job"
 
-func newSigner(t testing.TB, key any, err error) ssh.Signer {
-	t.Helper()
+func newSigner(tb testing.TB, key any, err error) ssh.Signer {
+	tb.Helper()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := ssh.NewSignerFromKey(key)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
-func newEd25519(t testing.TB) ssh.Signer {
-	t.Helper()
+func newEd25519(tb testing.TB) ssh.Signer {
+	tb.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
-	return newSigner(t, key, err)
+	return newSigner(tb, key, err)
 }
 
 func ecdsaKey(curve elliptic.Curve) (any, error) { return ecdsa.GenerateKey(curve, rand.Reader) }
@@ -276,7 +276,7 @@ func TestKeysOfAnAgent(t *testing.T) {
 	if _, err := exec.LookPath("ssh-agent"); err != nil {
 		t.Skip("no ssh-agent: ", err)
 	}
-	dir, err := os.MkdirTemp("", "agent") // a socket has a short name
+	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}

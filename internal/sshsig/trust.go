@@ -122,7 +122,7 @@ func cutField(s string) (first, rest string) {
 func cutOptions(s string) (options []string, rest string, err error) {
 	var o strings.Builder
 	quoted := false
-	for i := 0; i < len(s); i++ {
+	for i := range len(s) {
 		switch c := s[i]; {
 		case c == '"':
 			quoted = !quoted

@@ -37,7 +37,7 @@ func (e *env) token(k client.NewKey) client.MadeKey {
 func (e *env) joinBy(token, name string) (joined testworker.Worker, status int, answer string) {
 	e.t.Helper()
 	joined, err := testworker.Join(e.t.Context(), e.http, e.url(""), token, name)
-	if refusal, ok := errors.AsType[*testworker.Refusal](err); ok {
+	if refusal, ok := errors.AsType[*testworker.StatusError](err); ok {
 		return joined, refusal.Status, refusal.Body
 	}
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // refusedBy checks that the server refused a request with a status and a text.
 func refusedBy(t *testing.T, what string, err error, status int, text string) {
 	t.Helper()
-	refusal, ok := errors.AsType[*testworker.Refusal](err)
+	refusal, ok := errors.AsType[*testworker.StatusError](err)
 	if !ok || refusal.Status != status || !strings.Contains(refusal.Body, text) {
 		t.Errorf("%s: %v, want %d and %q", what, err, status, text)
 	}

@@ -27,7 +27,7 @@ func proxyEngine(t *testing.T, host string, before func(*http.Request)) string {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "engine"})
 	transport := &http.Transport{DialContext: dial}
 	proxy.Transport, proxy.FlushInterval = transport, -1
-	dir, err := os.MkdirTemp("", "engine") // paths of sockets are short
+	dir, err := os.MkdirTemp("", "engine") //nolint:usetesting // paths of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func proxyEngine(t *testing.T, host string, before func(*http.Request)) string {
 
 // TestMountsCannotBeReplacedAfterTheirCheck states that a container has the folder that its worker's owner allows, also if a task that may write to a
 // folder above it replaces it by a link to another one, after the worker has checked it and before the engine opens it.
-func TestMountsCannotBeReplacedAfterTheirCheck(t *testing.T) {
+func TestMountsCannotBeReplacedAfterTheirCheck(t *testing.T) { //nolint:tparallel // they write the same forbidden file
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only a worker of root can bind a mount before the engine does")

@@ -77,6 +77,7 @@ func TestWorkersRefuseAmountsThatOverflow(t *testing.T) {
 	t.Parallel()
 	for _, grant := range []string{`"cpus":1e300`, `"memory":9223372036854775807`, `"slots":9223372036854775807`, `"gpus":["a","a"]`} {
 		t.Run(grant, func(t *testing.T) {
+			t.Parallel()
 			s := newHostileServer(t, http.NotFound)
 			conn := s.startWorker()
 			proof := filepath.Join(t.TempDir(), "ran")

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/kind"
 	"github.com/muster-dev/muster/internal/spec"
 )
@@ -26,7 +27,7 @@ import (
 func TestEveryKind(t *testing.T) {
 	w := newFullEnv(t)
 	files := w.uploadMaterials()
-	unused := filepath.Join(w.Data, "models", "hf", "hub")
+	unused := filepath.Join(w.Data, "cache", "models", run.ProjectFolder(muster.DefaultProject), "hf", "hub")
 	for name, size := range map[string]int{"models--org--kept/blobs/a": 10, "models--org--old/blobs/b": 5000, "../../mine/config.json": 20} {
 		writeFile(t, unused, name, strings.Repeat("x", size))
 	}

@@ -417,6 +417,18 @@ if false {`,
 		guard: "spec.Project = project", without: "_ = project",
 	},
 	{
+		tests: []string{"TestModelsOfProjectsAreSeparate"}, file: "internal/agent/run/project.go",
+		guard: "sha256.Sum256([]byte(project))", without: `sha256.Sum256([]byte(project[:0]))`,
+	},
+	{
+		tests: []string{"TestModelsOfProjectsAreSeparate"}, file: "internal/agent/run/kinds/setup.go",
+		guard: `p.a.Expose(owner, "owner-models", false)`, without: `p.a.Expose(owner, "owner-models", true)`,
+	},
+	{
+		tests: []string{"TestModelsOfProjectsAreSeparate"}, file: "internal/agent/run/kinds/setup.go",
+		guard: "[]string{p.a.Task.Project, p.d.ModelKey(p.input), p.python}", without: "[]string{p.d.ModelKey(p.input), p.python}",
+	},
+	{
 		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "address.go",
 		guard: `return address[:start] + "xxxxx" + address[at:]`, without: "return address",
 	},

@@ -2,14 +2,19 @@
 package redact
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/muster-dev/muster"
 )
 
 // hidden replaces a value.
 const hidden = "(hidden)"
+
+// hiddenValue is hidden as JSON.
+var hiddenValue = json.RawMessage(strconv.Quote(hidden))
 
 // ForLink returns a spec as a link to its job shows it: without notifications and values of environment variables, which may be secret.
 func ForLink(spec *muster.Spec) *muster.Spec {
@@ -21,10 +26,15 @@ func ForLink(spec *muster.Spec) *muster.Spec {
 	return redacted
 }
 
-// hideEnv returns a copy of a spec with hidden values of environment variables.
+// hideEnv returns a copy of a spec with hidden values of environment variables and parameters.
 func hideEnv(spec *muster.Spec) *muster.Spec {
 	redacted := *spec
 	redacted.Signature = nil // its statement has the values, too
+	redacted.Params = maps.Clone(spec.Params)
+	for name, p := range redacted.Params { // which may be in variables
+		p.Value, p.Default, p.Enum = hiddenValue, nil, nil
+		redacted.Params[name] = p
+	}
 	redacted.Tasks = slices.Clone(spec.Tasks)
 	for i := range redacted.Tasks {
 		redacted.Tasks[i].Env = Env(redacted.Tasks[i].Env)

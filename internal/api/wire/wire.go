@@ -135,7 +135,7 @@ type Key struct {
 	Project   string          `json:"project,omitempty" doc:"the only project that it can access; absent means all"`
 	Job       muster.JobID    `json:"job,omitempty" doc:"the only job that it can read; absent means all"`
 	Worker    muster.WorkerID `json:"worker,omitempty" doc:"the worker whose key it is"`
-	Prefix    string          `json:"prefix,omitempty" doc:"how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions" example:"mst_viewer_l3me"`
+	Prefix    string          `json:"prefix,omitempty" doc:"how the secret begins, for recognition; absent for secrets that were chosen by hand, for keys of older versions, and for workers, which have a public key" example:"mst_viewer_l3me"`
 	RotatedTo string          `json:"rotated_to,omitempty" doc:"the key whose old secret this is; it works like that key until it expires"`
 	CreatedAt muster.Time     `json:"created_at,omitzero"`
 	ExpiresAt muster.Time     `json:"expires_at,omitzero" doc:"absent means never"`

@@ -330,7 +330,7 @@ func testKeys(t *testing.T, s *Suite) {
 			return err == nil && len(list) == n
 		})
 	}
-	if len(joins) != 3 || len(refused) != 2+8 {
+	if len(joins) != 3 || len(refused) != 2+7 {
 		t.Errorf("%d keys may join, %d may not", len(joins), len(refused))
 	}
 }

@@ -41,7 +41,7 @@ type Interceptor struct {
 // poll is a connection over polls.
 type poll struct {
 	conn               int
-	sent, received     int // frames of the worker and of the server
+	sent               int // frames of the worker
 	forwarded, fetched int // requests of the worker's frames; frames that the server has delivered
 }
 
@@ -95,7 +95,7 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 			header[name] = values
 		}
 	}
-	server, resp, err := websocket.Dial(r.Context(), i.target+r.URL.String(), &websocket.DialOptions{HTTPHeader: header}) //nolint:bodyclose // the documentation of Dial excludes it
+	server, resp, err := websocket.Dial(r.Context(), i.target+r.URL.String(), &websocket.DialOptions{HTTPHeader: header})
 	if err != nil {
 		copyResponse(w, resp)
 		return
@@ -116,15 +116,16 @@ func (i *Interceptor) serveSocket(w http.ResponseWriter, r *http.Request) {
 	i.mu.Unlock()
 	server.SetReadLimit(-1)
 	worker.SetReadLimit(-1)
+	ctx := r.Context()
 	pump := func(to, from *websocket.Conn, up bool) {
 		defer func() { _ = to.Close(websocket.StatusNormalClosure, "") }()
 		for n := 1; ; n++ {
-			kind, b, err := from.Read(r.Context())
+			kind, b, err := from.Read(ctx)
 			if err != nil {
 				return
 			}
 			for _, b := range i.replace(Intercepted{conn, up, n, b}) {
-				if to.Write(r.Context(), kind, b) != nil {
+				if to.Write(ctx, kind, b) != nil {
 					return
 				}
 			}

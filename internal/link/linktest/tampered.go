@@ -146,7 +146,7 @@ func wantRejected(t *testing.T, w link.WorkerConn, sc link.ServerConn, up bool, 
 	if reason == link.Replayed && err == nil {
 		err = recv() // the second one is the first
 	}
-	rejected, ok := errors.AsType[*link.RejectedFrame](err)
+	rejected, ok := errors.AsType[*link.FrameError](err)
 	if !ok || rejected.Reason != reason {
 		t.Fatalf("received with %v, want a frame rejected as %s", err, reason)
 	}
@@ -187,7 +187,7 @@ func downgraded(t *testing.T, tr Transport) {
 		t.Cleanup(func() { sc.Close() })
 		testkit.NoError(t, w.Send(ctx, &link.ToServer{Hello: &link.Hello{Version: link.Version, Worker: "w1"}}))
 		_, err := sc.Recv(ctx)
-		if rejected, ok := errors.AsType[*link.RejectedFrame](err); !ok || rejected.Reason != link.Unsealed {
+		if rejected, ok := errors.AsType[*link.FrameError](err); !ok || rejected.Reason != link.Unsealed {
 			t.Fatalf("the server received a frame without signature with %v", err)
 		}
 	})
@@ -247,7 +247,7 @@ func commands(t *testing.T, tr Transport) {
 	}
 	open("fedcba9876543210")
 	err := <-ended
-	if rejected, ok := errors.AsType[*link.RejectedFrame](err); !ok || rejected.Reason != link.Foreign {
+	if rejected, ok := errors.AsType[*link.FrameError](err); !ok || rejected.Reason != link.Foreign {
 		t.Errorf("a frame of another command: %v", err)
 	}
 	mu.Lock()

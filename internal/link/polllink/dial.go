@@ -161,7 +161,7 @@ func (c *workerConn) open(ctx context.Context, execID string) (conn link.FrameCo
 		if err != nil {
 			return err
 		}
-		resp.Body.Close()
+		defer resp.Body.Close()
 		conn, err = seal.Worker(c, resp.Header)
 		return err
 	})

@@ -26,17 +26,17 @@ type Worker struct {
 	Server  string // id of the server
 }
 
-// Refusal is the answer of a server that refuses a request.
-type Refusal struct {
+// StatusError is the answer of a server that refuses a request.
+type StatusError struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
 // Error implements error.
-func (r *Refusal) Error() string { return fmt.Sprintf("%d: %s", r.Status, r.Body) }
+func (r *StatusError) Error() string { return fmt.Sprintf("%d: %s", r.Status, r.Body) }
 
-// Join makes a key pair and joins the server at a base URL by a token, and requests a session. A refusal is a *Refusal.
+// Join makes a key pair and joins the server at a base URL by a token, and requests a session. A refusal is a *StatusError.
 func Join(ctx context.Context, client *http.Client, base, token, name string) (Worker, error) {
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -65,7 +65,7 @@ func JoinRequest(token, name string, private ed25519.PrivateKey) link.JoinReques
 }
 
 // Request requests a session token.
-func (w *Worker) Request(ctx context.Context, client *http.Client, base string) (link.Credential, error) {
+func (w Worker) Request(ctx context.Context, client *http.Client, base string) (link.Credential, error) {
 	r, ephemeral, err := handshake.NewRequest(w.Private, w.Worker, w.Server, muster.NewTime(time.Now()))
 	if err != nil {
 		return link.Credential{}, err
@@ -102,7 +102,7 @@ func Post(ctx context.Context, client *http.Client, url, token string, content, 
 		return err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return &Refusal{resp.StatusCode, resp.Header, string(text)}
+		return &StatusError{resp.StatusCode, resp.Header, string(text)}
 	}
 	return json.Unmarshal(text, answer)
 }

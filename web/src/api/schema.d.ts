@@ -2067,7 +2067,7 @@ export interface components {
             last_used_from?: string;
             name: string;
             /**
-             * @description how the secret begins, for recognition; absent for secrets that were chosen by hand, and for keys of older versions
+             * @description how the secret begins, for recognition; absent for secrets that were chosen by hand, for keys of older versions, and for workers, which have a public key
              * @example mst_viewer_l3me
              */
             prefix?: string;

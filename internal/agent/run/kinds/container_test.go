@@ -73,6 +73,10 @@ echo "muster {\"lacks\": [$lacks]}"
 			t.Errorf("it is %s (%s) in %q, prints %q, and logs %q", r.Outcome, r.Message, r.Image, out, logged)
 		}
 	}
+	inAnother := func(task *run.Task) { inContainer(task); task.Project = "other" }
+	if r, out, _ := w.run(t, "show", `{"n": 3}`, inAnother); out != "1 one\nshow kind kind 4 any\n{\"n\": 3}\na note\n1\n" {
+		t.Errorf("in another project it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+	}
 	if r, out, _ := w.run(t, "code", "", inContainer); out != "/muster/code-0:/muster/sdk\nanswer.py\n" {
 		t.Errorf("it is %s (%s) and prints %q", r.Outcome, r.Message, out)
 	}

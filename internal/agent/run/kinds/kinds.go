@@ -47,7 +47,7 @@ type ModelPool interface {
 
 // New returns an executor for each kind of Muster and of the owner.
 func New(cfg Config) ([]run.Executor, error) {
-	w := &shared{Config: cfg, envs: python.New(&cfg.Deps.Deps), operations: map[string]*definition{}}
+	w := &shared{Config: cfg, envs: python.New(&cfg.Deps.Deps), models: newModelFolders(&cfg), operations: map[string]*definition{}}
 	var all []*definition
 	for _, k := range kind.Embedded() {
 		all = append(all, &definition{Kind: k, shared: w})
@@ -75,6 +75,7 @@ type shared struct {
 	Config
 
 	envs       *python.Envs
+	models     *modelFolders
 	operations map[string]*definition // by name
 }
 
@@ -157,25 +158,6 @@ func commandArgv(c *muster.Command) []string {
 		return c.Argv
 	}
 	return []string{"/bin/sh", "-c", c.Shell}
-}
-
-// modelsDir returns the folder of models and creates it if necessary.
-func (w *shared) modelsDir() (string, error) {
-	dir := filepath.Join(w.Deps.Dir, "models")
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil && w.Deps.Containers != nil && isPrivate(w.Deps.Dir) {
-		err = os.Chmod(dir, 0o777) //nolint:gosec // the users of images write to it; dir is closed to other users
-	}
-	if err != nil {
-		return "", run.Failf(muster.WorkerInternal, "create the worker's folder of models: %w", err)
-	}
-	return dir, nil
-}
-
-// isPrivate reports whether dir is closed to other users of the machine. It is open if tasks have their own users.
-func isPrivate(dir string) bool {
-	info, err := os.Stat(dir)
-	return err == nil && info.Mode().Perm()&0o001 == 0
 }
 
 // joinPath returns the path of a file in a folder, both as the program sees them.

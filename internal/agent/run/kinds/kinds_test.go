@@ -111,6 +111,8 @@ cat "$MUSTER_KIND_DIR/note.txt"
 [ "$HF_HOME" = "$MUSTER_MODELS/hf" ] || echo "HF_HOME is $HF_HOME"
 mkdir -p "$HF_HOME" && echo x >> "$HF_HOME/x" && grep -c x "$HF_HOME/x"
 touch "$MUSTER_KIND_DIR/changed" 2>/dev/null && echo "it may change its kind"
+ls "$MUSTER_OWNER_MODELS" >/dev/null || echo "it cannot read the owner's models"
+touch "$MUSTER_OWNER_MODELS/changed" 2>/dev/null && echo "it may change the owner's models"
 exit 0
 `
 
@@ -153,10 +155,14 @@ func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 			if out != want("1", `{"n": 3}`) && (confined || !strings.HasPrefix(out, want("1", `{"n": 3}`))) || r.Outcome != muster.AttemptSucceeded {
 				t.Errorf("it is %s (%s), prints %q, and logs %q", r.Outcome, r.Message, out, logged)
 			}
-			// The folder of models is that of all tasks.
+			// The folder of models is that of all tasks of the project.
 			r, out, _ = w.run(t, "show", "", stage)
 			if !strings.HasPrefix(out, want("2", "{}")) {
 				t.Errorf("without an input, and after another task, it is %s (%s) and prints %q", r.Outcome, r.Message, out)
+			}
+			r, out, _ = w.run(t, "show", "", stage, func(task *run.Task) { task.Project = "other" })
+			if !strings.HasPrefix(out, want("1", "{}")) {
+				t.Errorf("in another project it is %s (%s) and prints %q", r.Outcome, r.Message, out)
 			}
 			// The words of the stage stand behind the kind's.
 			_, out, _ = w.run(t, "show", "", func(task *run.Task) { task.Spec.Run = &muster.Command{Argv: []string{"a b", "c"}} })
@@ -268,6 +274,9 @@ func TestRuntimeAndHost(t *testing.T) {
 	first := h.requested.Key
 	if w.run(t, "ask", `{"model": "other"}`, gpu); h.requested.Key == first {
 		t.Error("another model has the same host")
+	}
+	if w.run(t, "ask", `{"model": "m"}`, gpu, func(task *run.Task) { task.Project = "other" }); h.requested.Key == first {
+		t.Error("another project has the same host")
 	}
 	h.calls, h.fail = nil, errors.New("it ended at once")
 	r, out, logged := w.run(t, "ask", `{"model": "m"}`)

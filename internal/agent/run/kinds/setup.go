@@ -30,7 +30,8 @@ type taskSetup struct {
 	modulePaths []string // as the program sees them
 	readDirs    []string // on the worker
 	kindDir     string   // as the program sees it
-	modelsDir   string   // as the program sees it
+	modelsDir   string   // the project's, as the program sees it
+	ownerModels string   // the owner's, as the program sees it
 }
 
 // apply sets up the task's environment, folders and interpreter.
@@ -57,7 +58,7 @@ func (p *taskSetup) apply(ctx context.Context) error {
 	return nil
 }
 
-// exposeFolders makes the kind's folder and that of models visible to the task.
+// exposeFolders makes the kind's folder and those of models visible to the task.
 func (p *taskSetup) exposeFolders() (err error) {
 	if p.d.dir != "" {
 		if p.kindDir, err = p.a.Expose(p.d.dir, "kind", false); err != nil {
@@ -68,13 +69,22 @@ func (p *taskSetup) exposeFolders() (err error) {
 	if !p.d.Models {
 		return nil
 	}
-	dir, err := p.d.shared.modelsDir()
+	owner, err := p.d.shared.models.ownerFolder()
 	if err != nil {
 		return err
 	}
+	if p.ownerModels, err = p.a.Expose(owner, "owner-models", false); err != nil {
+		return err
+	}
+	dir, release, err := p.d.shared.models.use(p.a.Task.Project)
+	if err != nil {
+		return err
+	}
+	p.a.Cleanup(release)
 	if p.modelsDir, err = p.a.Expose(dir, "models", true); err != nil {
 		return err
 	}
+	p.a.Setenv("MUSTER_OWNER_MODELS", p.ownerModels)
 	p.a.Setenv("MUSTER_MODELS", p.modelsDir)
 	p.a.SetDefaultEnv("HF_HOME", joinPath(p.modelsDir, "hf"))
 	return nil
@@ -196,10 +206,10 @@ func (p *taskSetup) withImageCheck(argv []string) ([]string, error) {
 	return slices.Concat([]string{program, "builtin", "image", p.a.Task.Spec.Image, p.d.RuntimeFor(p.input)}, argv), nil
 }
 
-// modelServerKey returns the key of the model server that serves the task: its model, runtime and devices.
+// modelServerKey returns the key of the model server that serves the task: its project, model, runtime and devices.
 func (p *taskSetup) modelServerKey() string {
 	devices := slices.Sorted(slices.Values(p.a.Task.Grant.GPUs))
-	return strings.Join(slices.Concat([]string{p.d.ModelKey(p.input), p.python}, p.modulePaths, devices), "\n")
+	return strings.Join(slices.Concat([]string{p.a.Task.Project, p.d.ModelKey(p.input), p.python}, p.modulePaths, devices), "\n")
 }
 
 // modelServer returns the definition of the task's model server.
@@ -229,8 +239,9 @@ func (p *taskSetup) modelServer() (*modelpool.Request, error) {
 		h.Env = append(h.Env, "MUSTER_KIND_DIR="+p.kindDir)
 	}
 	if p.modelsDir != "" {
+		h.ReadDirs = append(slices.Clip(h.ReadDirs), p.ownerModels)
 		h.WriteDirs = append(h.WriteDirs, p.modelsDir)
-		h.Env = append(h.Env, "MUSTER_MODELS="+p.modelsDir, "HF_HOME="+joinPath(p.modelsDir, "hf"))
+		h.Env = append(h.Env, "MUSTER_OWNER_MODELS="+p.ownerModels, "MUSTER_MODELS="+p.modelsDir, "HF_HOME="+joinPath(p.modelsDir, "hf"))
 	}
 	if devices := p.d.shared.Deps.GPUs; devices != nil {
 		h.Env = append(h.Env, devices.Environ(grant)...)

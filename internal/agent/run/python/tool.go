@@ -3,8 +3,6 @@ package python
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -204,8 +202,7 @@ func (t *tool) cacheOf(s *Spec) string {
 	if s.Prebuilt {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(s.Project)) // the name comes from the server
-	return filepath.Join(t.projectCaches(), hex.EncodeToString(sum[:16]))
+	return filepath.Join(t.projectCaches(), run.ProjectFolder(s.Project))
 }
 
 // EnvTag returns the environment entry that identifies the tools of the worker with this data dir.

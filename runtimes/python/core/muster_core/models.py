@@ -41,13 +41,23 @@ _held: Dict[str, Any] = {}  # locks of this process, by the name of their file
 
 
 def folder() -> Path:
-    """The worker's folder of models; outside Muster one in the home."""
+    """The folder with the models that the tasks of a project downloaded; outside Muster one in the home."""
     return Path(os.environ.get("MUSTER_MODELS") or Path.home() / ".cache" / "muster" / "models")
 
 
+def folders() -> List[Path]:
+    """Where models are by name: the folder of the worker's owner, which tasks cannot change, and that of the project."""
+    return [*map(Path, filter(None, [os.environ.get("MUSTER_OWNER_MODELS")])), folder()]
+
+
+def _placed(name: str) -> Optional[Path]:
+    """The first folder of that name in folders()."""
+    return next((f / name for f in folders() if (f / name).is_dir()), None)
+
+
 def known_as(name: str) -> str:
-    """The hub's name of a model that people know by another; a folder of that name, the task's or the owner's, comes first."""
-    return name if Path(name).exists() or name in KNOWN and (folder() / name).is_dir() else KNOWN.get(name, name)
+    """The hub's name of a model that people know by another; a folder of that name, the task's, the owner's or the project's, comes first."""
+    return name if Path(name).exists() or name in KNOWN and _placed(name) else KNOWN.get(name, name)
 
 
 def cached_as(name: str) -> str:
@@ -58,14 +68,14 @@ def cached_as(name: str) -> str:
 def find(name: str, revision: Optional[str] = None, variant: Optional[str] = None, wanted: "Optional[Callable[[List[str]], Iterable[str]]]" = None) -> Path:
     """The folder with a model's files, which are downloaded if necessary.
 
-    name is one of KNOWN, a folder in the task's folder or in the worker's folder of models, a .tar.gz of one such as fine_tuning writes, or a repository of the hub. Only the files
+    name is one of KNOWN, a folder in the task's folder or in one of folders(), a .tar.gz of one such as fine_tuning writes, or a repository of the hub. Only the files
     that a library loads are downloaded (see `choose`, or wanted, which selects from all files). Ends the task with bad_input if the
     model does not exist, with dependency if the hub is unreachable and the worker does not have the model.
     """
     name = known_as(name)
     path = Path(name).expanduser()
-    if not path.exists() and not name.startswith((".", "/", "~")) and ".." not in path.parts and (folder() / name).is_dir():
-        path = folder() / name
+    if not path.exists() and not name.startswith((".", "/", "~")) and ".." not in path.parts:
+        path = _placed(name) or path
     if path.is_dir():
         try:
             next(path.iterdir(), None)

@@ -66,5 +66,11 @@ def test_what_the_worker_s_owner_put_into_its_folder_of_models(tmp_path, monkeyp
     monkeypatch.setenv("MUSTER_MODELS", str(tmp_path / "models"))
     (tmp_path / "models/ours/v2").mkdir(parents=True)
     assert models.find("ours/v2") == tmp_path / "models/ours/v2"
+    monkeypatch.setenv("MUSTER_OWNER_MODELS", str(tmp_path / "owner"))
+    assert models.find("ours/v2") == tmp_path / "models/ours/v2"
+    (tmp_path / "owner/ours/v2").mkdir(parents=True)
+    (tmp_path / "owner/bert").mkdir()
+    assert models.find("ours/v2") == tmp_path / "owner/ours/v2"
+    assert models.known_as("bert") == "bert"
     with pytest.raises(Fail):
         models.find("x/../../models")

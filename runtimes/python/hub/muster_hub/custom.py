@@ -1,10 +1,10 @@
-"""The kind custom: named operations on the worker's folder of models.
+"""The kind custom: named operations on the project's folder of models on the worker.
 
     clear_cache        removes what was downloaded, except what a task or a warm host uses now
     prepare_models     downloads models and holds their files to the hub's hashes
     setup_environment  both, in this order
 
-What the owner of the worker put there is never touched: only the caches of downloads are.
+Only the caches of downloads are touched: not what tasks put beside them, nor what the owner of the worker put into a folder of its own.
 """
 
 import hashlib

@@ -51,13 +51,13 @@ class Wanted:
         return asdict(self)
 
     def shareable(self) -> bool:
-        """Whether a host that is kept between tasks may load it: only what any task of the worker could read, and no foreign code."""
+        """Whether a host that is kept between tasks may load it: only what any task of the project could read, and no foreign code."""
         if self.trust_remote_code:
             return False
         path = Path(self.model).expanduser()
         if not path.exists():
             return not self.model.startswith((".", "/", "~"))
-        return path.is_absolute() and models.folder().resolve() in path.resolve().parents
+        return path.is_absolute() and any(f.resolve() in path.resolve().parents for f in models.folders())
 
 
 def load(wanted: Wanted, step: Callable[[str], None]) -> "Working":
