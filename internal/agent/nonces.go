@@ -22,9 +22,10 @@ type claimedNonce struct {
 }
 
 // ClaimNonce implements signedjob.Jobs: it returns the UID of the job that first claimed the nonce. A new one is stored for uid, and remembered until
-// then, as other processes on this data dir see, before it returns. A nonce that expired is forgotten when others are claimed.
+// then, as other processes on this data dir see, before it returns. It is a Forbidden error if uid has another nonce, so that the server cannot give two
+// signed jobs the same UID. A nonce that expired is forgotten when others are claimed.
 func (s *ReportStore) ClaimNonce(nonce, uid string, until, now muster.Time) (owner string, err error) {
-	full := errors.New("full")
+	full, known := errors.New("full"), errors.New("known")
 	read := func(b *bbolt.Bucket) (c claimedNonce, err error) {
 		if v := b.Get([]byte(nonce)); v != nil {
 			err = json.Unmarshal(v, &c)
@@ -47,11 +48,13 @@ func (s *ReportStore) ClaimNonce(nonce, uid string, until, now muster.Time) (own
 			if c, err = read(b); err != nil || c.UID != "" { // another goroutine was faster
 				return err
 			}
-			n, err := removeExpired(b, now)
-			if err != nil {
+			n, taken, err := removeExpired(b, uid, now)
+			switch {
+			case err != nil:
 				return err
-			}
-			if n >= MaxNonces {
+			case taken:
+				return known
+			case n >= MaxNonces:
 				return full
 			}
 			c = claimedNonce{UID: uid, Until: until}
@@ -61,14 +64,16 @@ func (s *ReportStore) ClaimNonce(nonce, uid string, until, now muster.Time) (own
 	switch {
 	case errors.Is(err, full):
 		return "", muster.Errorf(muster.Unavailable, "this worker remembers %d signed jobs whose signatures have not expired, and takes no more", MaxNonces)
+	case errors.Is(err, known):
+		return "", muster.Errorf(muster.Forbidden, "this worker has run a job with another signature under the id %s that the server gives this one", muster.Truncate(uid))
 	case err != nil:
 		return "", muster.Errorf(muster.Internal, "cannot remember a signed job: %w", err)
 	}
 	return c.UID, nil
 }
 
-// removeExpired removes the nonces that have expired, and returns how many are left.
-func removeExpired(b *bbolt.Bucket, now muster.Time) (n int, err error) {
+// removeExpired removes the nonces that have expired, and returns how many are left, and whether one of them is of the job uid.
+func removeExpired(b *bbolt.Bucket, uid string, now muster.Time) (n int, taken bool, err error) {
 	var expired [][]byte
 	err = b.ForEach(func(nonce, v []byte) error {
 		var c claimedNonce
@@ -77,11 +82,13 @@ func removeExpired(b *bbolt.Bucket, now muster.Time) (n int, err error) {
 		}
 		if n++; c.Until <= now {
 			expired = append(expired, nonce)
+		} else if c.UID == uid {
+			taken = true
 		}
 		return nil
 	})
 	for _, nonce := range expired {
 		err = errors.Join(err, b.Delete(nonce))
 	}
-	return n - len(expired), err
+	return n - len(expired), taken, err
 }

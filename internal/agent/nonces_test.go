@@ -30,13 +30,16 @@ func TestNoncesBelongToTheFirstJob(t *testing.T) {
 	claim("a", "job1", "job1", 1)
 	claim("a", "job2", "job1", 2)
 	claim("b", "job2", "job2", 3)
+	if _, err := s.ClaimNonce("other", "job1", 100, 3); muster.CodeOf(err) != muster.Forbidden {
+		t.Errorf("another nonce for a known job: %v", err)
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = open()
 	defer s.Close()
 	claim("a", "job2", "job1", 4)
-	claim("c", "job3", "job3", 100) // removes those that have expired
+	claim("c", "job1", "job1", 100) // removes those that have expired
 	if err := s.db.View(func(tx *bbolt.Tx) error {
 		if n := tx.Bucket([]byte(noncesBucket)).Stats().KeyN; n != 1 {
 			t.Errorf("%d nonces are stored", n)

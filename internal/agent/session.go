@@ -253,6 +253,7 @@ func (s *session) assign(ctx context.Context, as *link.Assign, now time.Duration
 		}
 		t.Spec, spec = signed, signed
 		t.Checkpoint = "" // the server could have replaced it
+		t.Fresh = true    // the server names the job, and with it the folder of an earlier attempt
 	}
 	for i := range as.Secrets {
 		t.Redact = append(t.Redact, as.Secrets[i].Value)

@@ -37,9 +37,8 @@ func (o *signOptions) flags(group string) []cli.Flag {
 
 // signer signs the jobs of one command.
 type signer struct {
-	key     ssh.Signer
-	ttl     time.Duration
-	project string // of specs without one
+	key ssh.Signer
+	ttl time.Duration
 }
 
 // openSigner returns the signer of the options, nil if jobs are not signed, and a function that releases it. It may ask for a passphrase.
@@ -50,18 +49,20 @@ func (a *runner) openSigner(ctx context.Context, o signOptions, server *client.C
 	if o.ttl <= 0 || o.ttl > muster.Duration(signedjob.MaxTTL) {
 		return nil, nil, muster.Errorf(muster.Invalid, "--sign-ttl must be more than 0 and at most %s", muster.Duration(signedjob.MaxTTL))
 	}
-	s := &signer{ttl: o.ttl.Std(), project: muster.DefaultProject}
+	s := &signer{ttl: o.ttl.Std()}
 	for _, doc := range docs {
 		if fields := signedjob.Check(doc.spec.Normalize()); len(fields) > 0 {
 			return nil, nil, a.locateErrors(ctx, doc, "cannot sign", &muster.Error{Code: muster.InvalidSpec, Message: "the job cannot be signed", Fields: fields})
 		}
 	}
-	if slices.ContainsFunc(docs, func(doc document) bool { return doc.spec.Project == "" }) { // the server sets that of the key
+	if slices.ContainsFunc(docs, func(doc document) bool { return doc.spec.Project == "" }) {
 		who, err := server.Whoami(ctx)
 		if err != nil {
 			return nil, nil, err
 		}
-		s.project = cmp.Or(who.Project, s.project)
+		if p := cmp.Or(who.Project, muster.DefaultProject); p != muster.DefaultProject { // the server does not choose what is signed
+			return nil, nil, muster.Errorf(muster.Invalid, "--sign: the job names no project, and the server would use %s, that of the API key: set project in the spec, or --project with muster run", muster.Truncate(p))
+		}
 	}
 	key, release, err := sshsig.OpenSigner(ctx, o.key, func(prompt string) (string, error) { return term.ReadSecret(ctx, a.Err, prompt) })
 	if err != nil {
@@ -82,7 +83,7 @@ func (s *signer) sign(spec *muster.Spec) (err error) {
 		return nil
 	}
 	if spec.Project == "" {
-		spec.Project = s.project
+		spec.Project = muster.DefaultProject
 	}
 	spec.Signature, err = signedjob.Sign(s.key, spec, time.Now(), s.ttl)
 	return err

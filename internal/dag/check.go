@@ -34,14 +34,17 @@ func ReferencedStages(s *muster.Spec) map[int]bool {
 	return referenced
 }
 
-// FirstStageRef returns the field and the body of a reference to a stage in a stage of a normalized spec, or "".
-func FirstStageRef(s *muster.Spec, stage int) (path, body string) {
-	forEachRef(&s.Tasks[stage], stageRefs(s), func(p, b string) {
-		if body == "" {
-			path, body = p, b
-		}
-	})
-	return path, body
+// FirstStageRef returns a function that returns the field and the body of a reference to a stage in a stage of a normalized spec, or "".
+func FirstStageRef(s *muster.Spec) func(stage int) (path, body string) {
+	isRef := stageRefs(s)
+	return func(stage int) (path, body string) {
+		forEachRef(&s.Tasks[stage], isRef, func(p, b string) {
+			if body == "" {
+				path, body = p, b
+			}
+		})
+		return path, body
+	}
 }
 
 // forEachRef calls f for every reference in t for which isRef is true.

@@ -4,7 +4,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/json"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -94,7 +96,7 @@ func (w *world) newVerifier(trusted string) *signedjob.Verifier {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Workers: []string{"gpu1", "w-1"}, Now: func() time.Time { return w.at }})
+	return signedjob.NewVerifier(signedjob.Config{Keys: keys, Kinds: defaults{}, Jobs: jobs{}, Worker: "gpu1", Now: func() time.Time { return w.at }})
 }
 
 // task returns what an honest server assigns for an element of a stage.
@@ -109,6 +111,7 @@ func (w *world) task(stage, element int) *run.Task {
 	return &run.Task{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 17, Num: first + element}, N: 1}, Job: "job1", Project: w.spec.Project, Group: group.Name,
 		Element: group.Element(element), Spec: overTheWire(w.t, dag.Bind(&group, element)),
+		Grant: muster.Grant{CPUs: group.Resources.CPUs, Memory: group.Resources.Memory},
 	}
 }
 
@@ -212,6 +215,48 @@ func TestChangedTasksAreRefused(t *testing.T) {
 	}
 }
 
+// The grant has each amount that was signed: limits come from it. Of what the job leaves open it may have any.
+func TestGrantsHaveTheSignedAmounts(t *testing.T) {
+	w := newWorld(t, `{"project":"vision","tasks":[
+		{"name":"whole","run":["x"],"resources":{"cpus":0.3,"memory":"1G","disk":"2G","pids":100,"gpus":{"count":2,"memory":"4G"}}},
+		{"name":"shared","run":["x"],"resources":{"gpus":{"count":1,"memory":"4G","share":true}}}]}`)
+	whole := func() muster.Grant {
+		return muster.Grant{CPUs: 300. / 1000, Memory: 1 << 30, Disk: 2 << 30, PIDs: 100, GPUs: []string{"b", "a"}}
+	}
+	shared := func() muster.Grant {
+		return muster.Grant{Slots: 1, Memory: 5, Disk: 6, PIDs: 7, GPUs: []string{"a"}, GPUMemory: 4 << 30}
+	}
+	for _, c := range []struct {
+		stage  int
+		grant  muster.Grant
+		change func(*muster.Grant)
+		want   string
+	}{
+		{0, whole(), func(*muster.Grant) {}, ""},
+		{0, whole(), func(g *muster.Grant) { g.CPUs = 0 }, "cpus"},
+		{0, whole(), func(g *muster.Grant) { g.CPUs = 0.301 }, "cpus"},
+		{0, whole(), func(g *muster.Grant) { g.Memory = 0 }, "memory"},
+		{0, whole(), func(g *muster.Grant) { g.Memory = 1 << 40 }, "memory"},
+		{0, whole(), func(g *muster.Grant) { g.Disk = 0 }, "disk"},
+		{0, whole(), func(g *muster.Grant) { g.PIDs = -1 }, "pids"},
+		{0, whole(), func(g *muster.Grant) { g.GPUs = g.GPUs[:1] }, "gpus"},
+		{0, whole(), func(g *muster.Grant) { g.GPUs = []string{"a", "a"} }, "gpus"},
+		{0, whole(), func(g *muster.Grant) { g.GPUMemory = 4 << 30 }, "gpu memory"},
+		{1, shared(), func(*muster.Grant) {}, ""},
+		{1, shared(), func(g *muster.Grant) { g.GPUMemory = 1 }, "gpu memory"},
+		{1, shared(), func(g *muster.Grant) { g.GPUMemory = 0 }, "gpu memory"},
+	} {
+		task := w.task(c.stage, 0)
+		task.Grant = c.grant
+		c.change(&task.Grant)
+		if c.want != "" {
+			w.refused(c.want, task, w.sig, "signed: the granted "+c.want)
+		} else if _, err := w.verifier.Verify(task, w.sig); err != nil {
+			t.Errorf("stage %d: %v", c.stage, err)
+		}
+	}
+}
+
 func TestForeignSignaturesAreRefused(t *testing.T) {
 	w := newWorld(t, pipeline)
 	task := w.task(0, 0)
@@ -296,7 +341,7 @@ func TestOneJobForEachSignature(t *testing.T) {
 }
 
 func TestSignedJobsNameTheirWorkers(t *testing.T) {
-	for workers, want := range map[string]string{`["gpu1"]`: "", `["x","w-1"]`: "", `["gpu2","gpu3"]`: "for the workers gpu2, gpu3 only"} {
+	for workers, want := range map[string]string{`["gpu1"]`: "", `["x","gpu1"]`: "", `["gpu2","gpu3"]`: "for the workers gpu2, gpu3 only"} {
 		w := newWorld(t, `{"project":"vision","tasks":[{"run":["true"],"where":{"workers":`+workers+`}}]}`)
 		if want != "" {
 			w.refused(workers, w.task(0, 0), w.sig, want)
@@ -333,6 +378,9 @@ func TestWhatCannotBeSigned(t *testing.T) {
 		`{"name":"b","needs":["a"],"run":"x","inputs":[{"from":"a","name":"m.pt"}]}`: "tasks[1].inputs: a signed job cannot use artifacts",
 		`{"name":"b","needs":["a"],"run":"x ${a.result.loss}"}`:                      "tasks[1].run: ${a.result.loss}",
 		`{"name":"b","run":"x","gang":2}`:                                            "tasks[1].gang",
+		`{"name":"b","needs":["a"],"run":"x","when":"${a.exit_code} == 0"}`:          "tasks[1].when: a signed job cannot have conditions",
+		`{"name":"b","needs":["a"],"run":"x","when":"failed"}`:                       "",
+		`{"name":"b","needs":["a"],"run":"x","when":"succeeded"}`:                    "",
 		`{"name":"b","script":{"url":"https://example.com/a.sh"}}`:                   "tasks[1].script.sha256",
 		`{"name":"b","run":"x $${a.result.loss} ${HOME}"}`:                           "",
 	} {
@@ -353,6 +401,64 @@ func TestWhatCannotBeSigned(t *testing.T) {
 	}
 }
 
+// allocated returns how many bytes were allocated so far.
+func allocated() muster.Size {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return muster.Size(m.TotalAlloc)
+}
+
+// A statement with more stages than a job may have is refused before they are decoded, also in a list that a later one replaces.
+func TestStagesAreCountedFirst(t *testing.T) {
+	w := newWorld(t, pipeline)
+	stages := "[{}" + strings.Repeat(",{}", muster.MaxStatement/3-100) + "]"
+	for _, statement := range []string{`{"version":1,"tasks":` + stages + `}`, `{"Tasks":` + stages + `,"tasks":[]}`} {
+		armored, err := sshsig.Sign(rand.Reader, w.signer, signedjob.Namespace, []byte(statement))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sig := &muster.Signature{Statement: statement, Armor: string(armored)}
+		before := allocated()
+		if _, err := signedjob.Open(sig, now); err == nil || !strings.Contains(err.Error(), "stages, the maximum is 1000") {
+			t.Errorf("opened: %v", err)
+		}
+		w.refused("too many stages", w.task(0, 0), sig, "stages, the maximum is 1000")
+		if n := allocated() - before; n > 100<<20 {
+			t.Errorf("allocated %s", n)
+		}
+	}
+	unknown := strings.Replace(w.sig.Statement, `"kind":`, `"future":1,"kind":`, 1)
+	armored, err := sshsig.Sign(rand.Reader, w.signer, signedjob.Namespace, []byte(unknown))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.refused("a field of a later version", w.task(0, 0), &muster.Signature{Statement: unknown, Armor: string(armored)}, `unknown field "future"`)
+}
+
+// Whether the key is trusted is compared before the statement is decoded.
+func TestStatementsOfStrangersAreNotDecoded(t *testing.T) {
+	w := newWorld(t, pipeline)
+	stranger := newSigner(t)
+	armored, err := sshsig.Sign(rand.Reader, stranger, signedjob.Namespace, []byte("{"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.refused("a stranger's", w.task(0, 0), &muster.Signature{Statement: "{", Armor: string(armored)}, "signed by "+sshsig.Fingerprint(stranger.PublicKey()))
+}
+
+// The names of the stages are collected once, not for each stage.
+func TestCheckingManyStages(t *testing.T) {
+	spec := &muster.Spec{Tasks: make([]muster.TaskSpec, muster.MaxStages)}
+	for i := range spec.Tasks {
+		spec.Tasks[i].Name = "stage" + strconv.Itoa(i)
+	}
+	before := allocated()
+	signedjob.Check(spec)
+	if n := allocated() - before; n > 10<<20 {
+		t.Errorf("allocated %s", n)
+	}
+}
+
 func TestCompare(t *testing.T) {
 	w := newWorld(t, pipeline)
 	signed, err := signedjob.Open(w.sig, now)
@@ -367,6 +473,7 @@ func TestCompare(t *testing.T) {
 		"tasks[2].run differs": func(s *muster.Spec) { s.Tasks[2].Run = &muster.Command{Shell: "y"} },
 		"in project audio":     func(s *muster.Spec) { s.Project = "audio" },
 		"has 2 stages":         func(s *muster.Spec) { s.Tasks = s.Tasks[:2] },
+		"has 0 stages":         func(s *muster.Spec) { s.Tasks = nil },
 	} {
 		changed := *w.spec
 		changed.Tasks = slices.Clone(w.spec.Tasks)

@@ -46,9 +46,26 @@ type Statement struct {
 	SignedAt  muster.Time `json:"signed_at"`
 	ExpiresAt muster.Time `json:"expires_at"` // no task starts from then on
 
-	Project string            `json:"project"`
-	Name    string            `json:"name"`
-	Tasks   []muster.TaskSpec `json:"tasks"` // normalized, without defaults of kinds
+	Project string `json:"project"`
+	Name    string `json:"name"`
+	Tasks   stages `json:"tasks"` // normalized, without defaults of kinds
+}
+
+// stages are at most muster.MaxStages. A decoded one takes 1,000 times the memory of the shortest that is written.
+type stages []muster.TaskSpec
+
+// UnmarshalJSON counts the stages before it decodes them.
+func (s *stages) UnmarshalJSON(data []byte) error {
+	var counted []struct{} // takes no memory
+	if err := json.Unmarshal(data, &counted); err != nil {
+		return err
+	}
+	if len(counted) > muster.MaxStages {
+		return fmt.Errorf("it has %d stages, the maximum is %d", len(counted), muster.MaxStages)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields() // the setting of the outer decoder does not reach here
+	return d.Decode((*[]muster.TaskSpec)(s))
 }
 
 // Signed is a statement whose signature is that of Key. Whether Key is trusted is another question.
@@ -98,13 +115,17 @@ func Check(s *muster.Spec) []muster.FieldError {
 			Path: "tasks[" + strconv.Itoa(stage) + "]." + field, Message: fmt.Sprintf(format, args...), Hint: "submit the job without a signature, or its stages as jobs of their own",
 		})
 	}
+	firstStageRef := dag.FirstStageRef(s)
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		if len(t.Inputs) > 0 {
 			add(i, "inputs", "a signed job cannot use artifacts of other stages, which do not exist when it is signed")
 		}
-		if path, ref := dag.FirstStageRef(s, i); ref != "" {
+		if path, ref := firstStageRef(i); ref != "" {
 			add(i, path, "${%s}: a signed job cannot use values of other stages, which are not known when it is signed", ref)
+		}
+		if t.WhenExpression() != "" {
+			add(i, "when", "a signed job cannot have conditions on results, which only the server evaluates")
 		}
 		if t.Gang != nil {
 			add(i, "gang", "a signed job cannot have a gang, whose members connect to addresses that the server names")
@@ -119,20 +140,21 @@ func Check(s *muster.Spec) []muster.FieldError {
 
 // Open verifies the signature of a statement, and that its time has come and not passed.
 func Open(sig *muster.Signature, now time.Time) (*Signed, error) {
-	s, err := open(sig)
+	parsed, err := sshsig.Parse([]byte(sig.Armor))
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(sig, parsed)
 	if err != nil {
 		return nil, err
 	}
 	return s, s.CheckTime(now)
 }
 
-func open(sig *muster.Signature) (*Signed, error) {
+// open verifies and decodes the statement of sig, whose armor is parsed.
+func open(sig *muster.Signature, parsed *sshsig.Signature) (*Signed, error) {
 	if len(sig.Statement) > muster.MaxStatement {
 		return nil, fmt.Errorf("the signed statement has more than %d bytes", muster.MaxStatement)
-	}
-	parsed, err := sshsig.Parse([]byte(sig.Armor))
-	if err != nil {
-		return nil, err
 	}
 	if err := parsed.Verify(Namespace, []byte(sig.Statement)); err != nil {
 		return nil, err
@@ -176,14 +198,14 @@ func (s *Statement) CheckTime(now time.Time) error {
 
 // Compare returns an error unless a job has the project and the stages of the signed one.
 func Compare(asSigned, spec *muster.Spec) error {
-	if fields := Check(asSigned); len(fields) > 0 {
-		return errors.New(fields[0].String())
-	}
 	switch {
 	case asSigned.Project != spec.Project:
 		return fmt.Errorf("the job is in project %s, and was signed for %s", spec.Project, asSigned.Project)
 	case len(asSigned.Tasks) != len(spec.Tasks):
 		return fmt.Errorf("the job has %d stages, and was signed with %d", len(spec.Tasks), len(asSigned.Tasks))
+	}
+	if fields := Check(asSigned); len(fields) > 0 {
+		return errors.New(fields[0].String())
 	}
 	for i := range spec.Tasks {
 		field, err := Diff(&asSigned.Tasks[i], &spec.Tasks[i])

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,11 +19,11 @@ import (
 
 // Config configures a Verifier.
 type Config struct {
-	Keys    []sshsig.TrustedKey
-	Kinds   Kinds
-	Jobs    Jobs
-	Workers []string         // how jobs name this worker: by its name or its id
-	Now     func() time.Time // nil means time.Now
+	Keys   []sshsig.TrustedKey
+	Kinds  Kinds
+	Jobs   Jobs
+	Worker string           // the name of this worker. The server chose its id, so that jobs cannot name it by that
+	Now    func() time.Time // nil means time.Now
 }
 
 // Kinds sets the defaults of a stage's kind, as the server does.
@@ -31,7 +32,7 @@ type Kinds interface{ ApplyDefaults(t *muster.TaskSpec) }
 // Jobs remembers which job a nonce belongs to, also when the worker restarts.
 type Jobs interface {
 	// ClaimNonce returns the UID of the job that first claimed the nonce: uid for a new nonce, which is stored before it returns and may
-	// be forgotten after until.
+	// be forgotten after until. It returns a Forbidden error for a new nonce of a job that has claimed another one.
 	ClaimNonce(nonce, uid string, until, now muster.Time) (owner string, err error)
 }
 
@@ -88,9 +89,12 @@ func (v *Verifier) Verify(t *run.Task, sig *muster.Signature) (*muster.TaskSpec,
 	if err := job.CheckTime(now); err != nil {
 		return nil, muster.Errorf(muster.Forbidden, "%w", err)
 	}
-	spec, err := job.taskSpec(t, v.cfg.Workers)
+	spec, err := job.taskSpec(t, v.cfg.Worker)
 	if err != nil {
 		return nil, err
+	}
+	if amount := otherAmount(&spec.Resources, &t.Grant); amount != "" {
+		return nil, job.differs("the granted " + amount)
 	}
 	owner, err := v.cfg.Jobs.ClaimNonce(job.Nonce, t.Job, job.ExpiresAt, muster.NewTime(now))
 	if err != nil {
@@ -115,13 +119,17 @@ func (v *Verifier) open(sig *muster.Signature) (*verified, error) {
 	if job != nil {
 		return job, nil
 	}
-	signed, err := open(sig)
+	parsed, err := sshsig.Parse([]byte(sig.Armor))
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(v.cfg.Keys, func(k sshsig.TrustedKey) bool { return bytes.Equal(k.Key.Marshal(), signed.Key.Marshal()) })
-	if i < 0 {
-		return nil, fmt.Errorf("the job is signed by %s, which the owner of this worker does not trust", signed.Fingerprint)
+	i := slices.IndexFunc(v.cfg.Keys, func(k sshsig.TrustedKey) bool { return bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal()) })
+	if i < 0 { // checked first: what a stranger wrote is not decoded
+		return nil, fmt.Errorf("the job is signed by %s, which the owner of this worker does not trust", sshsig.Fingerprint(parsed.Key))
+	}
+	signed, err := open(sig, parsed)
+	if err != nil {
+		return nil, err
 	}
 	job = &verified{Signed: signed, key: &v.cfg.Keys[i]}
 	if fields := Check(&muster.Spec{Tasks: signed.Tasks}); len(fields) > 0 {
@@ -148,29 +156,56 @@ func (v *Verifier) open(sig *muster.Signature) (*verified, error) {
 	return job, nil
 }
 
-// taskSpec returns the signed spec of a task, and an error if the server asks for another one, or for another worker than the signed ones.
-func (job *verified) taskSpec(t *run.Task, workers []string) (*muster.TaskSpec, error) {
-	differs := func(field string) error {
-		return muster.Errorf(muster.Forbidden, "what the server asks for differs from what %s signed: %s", job.Fingerprint, field)
+// otherAmount returns which amount of a request a grant does not have, "" if it has them all. What the request leaves open is for the grant.
+func otherAmount(r *muster.Request, g *muster.Grant) string {
+	milli := func(cpus float64) float64 { return math.Round(cpus * 1000) }
+	var share muster.Size
+	if r.GPUs.Share {
+		share = r.GPUs.Memory
 	}
+	devices := slices.Sorted(slices.Values(g.GPUs))
+	switch {
+	case milli(r.CPUs) > 0 && milli(r.CPUs) != milli(g.CPUs):
+		return "cpus"
+	case r.Memory > 0 && r.Memory != g.Memory:
+		return "memory"
+	case r.Disk > 0 && r.Disk != g.Disk:
+		return "disk"
+	case r.PIDs > 0 && r.PIDs != g.PIDs:
+		return "pids"
+	case r.GPUs.Count > 0 && r.GPUs.Count != len(slices.Compact(devices)):
+		return "gpus"
+	case r.GPUs.Count > 0 && share != g.GPUMemory:
+		return "gpu memory"
+	}
+	return ""
+}
+
+// differs returns the error for a task of which something is not as it was signed.
+func (job *verified) differs(what string) error {
+	return muster.Errorf(muster.Forbidden, "what the server asks for differs from what %s signed: %s", job.Fingerprint, what)
+}
+
+// taskSpec returns the signed spec of a task, and an error if the server asks for another one, or for another worker than the signed ones.
+func (job *verified) taskSpec(t *run.Task, worker string) (*muster.TaskSpec, error) {
 	i := slices.IndexFunc(job.stages, func(s stage) bool { return s.spec.Name == t.Group })
 	switch {
 	case t.Project != job.Project:
-		return nil, differs("project")
+		return nil, job.differs("project")
 	case i < 0:
-		return nil, differs("the stage " + muster.Truncate(t.Group))
+		return nil, job.differs("the stage " + muster.Truncate(t.Group))
 	case len(t.Inputs) > 0:
-		return nil, differs("inputs")
+		return nil, job.differs("inputs")
 	case t.Gang != nil:
-		return nil, differs("gang")
+		return nil, job.differs("gang")
 	}
 	s := &job.stages[i]
 	element := t.Attempt.Task.Num - s.first
 	if element < 0 || element >= s.spec.Size() || t.Element != s.spec.Element(element) {
-		return nil, differs("the element of the stage")
+		return nil, job.differs("the element of the stage")
 	}
 	spec := s.spec
-	if named := spec.Where.Workers; len(named) > 0 && !slices.ContainsFunc(named, func(name string) bool { return slices.Contains(workers, name) }) {
+	if named := spec.Where.Workers; len(named) > 0 && !slices.Contains(named, worker) {
 		return nil, muster.Errorf(muster.Forbidden, "the signed job is for the workers %s only", strings.Join(named, ", "))
 	}
 	if s.perElement {
@@ -184,7 +219,7 @@ func (job *verified) taskSpec(t *run.Task, workers []string) (*muster.TaskSpec, 
 		return nil, muster.Errorf(muster.Internal, "compare the spec with the signed one: %w", err)
 	}
 	if field != "" {
-		return nil, differs(field)
+		return nil, job.differs(field)
 	}
 	return spec, nil
 }

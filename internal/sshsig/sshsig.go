@@ -1,5 +1,5 @@
 // Package sshsig makes and verifies SSH signatures: the SSHSIG format of OpenSSH (PROTOCOL.sshsig), as ssh-keygen -Y sign and -Y verify
-// use it. Keys are ed25519, ECDSA on the NIST curves, and RSA of at least 2048 bits, which sign with SHA-512. DSA, RSA with SHA-1,
+// use it. Keys are ed25519, ECDSA on the NIST curves, and RSA of 2048 to 16384 bits, which sign with SHA-512. DSA, RSA with SHA-1,
 // certificates and keys of security tokens (sk-…) are refused.
 package sshsig
 
@@ -30,7 +30,8 @@ const (
 	hashSHA512 = "sha512"
 	hashSHA256 = "sha256"
 	minRSABits = 2048
-	lineLength = 70 // of the armor, as ssh-keygen writes it
+	maxRSABits = 16384 // as in OpenSSH; verifying takes a time that grows with the square
+	lineLength = 70    // of the armor, as ssh-keygen writes it
 )
 
 // envelope is what follows the magic in a signature.
@@ -187,8 +188,8 @@ func CheckKey(key ssh.PublicKey) error {
 		return fmt.Errorf("keys of type %.60s are not accepted: use ed25519, ecdsa, or rsa of at least %d bits", key.Type(), minRSABits)
 	}
 	if c, ok := key.(ssh.CryptoPublicKey); ok {
-		if k, ok := c.CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() < minRSABits {
-			return fmt.Errorf("the RSA key has %d bits: use at least %d, or an ed25519 key", k.N.BitLen(), minRSABits)
+		if k, ok := c.CryptoPublicKey().(*rsa.PublicKey); ok && (k.N.BitLen() < minRSABits || k.N.BitLen() > maxRSABits) {
+			return fmt.Errorf("the RSA key has %d bits: use %d to %d, or an ed25519 key", k.N.BitLen(), minRSABits, maxRSABits)
 		}
 	}
 	return nil

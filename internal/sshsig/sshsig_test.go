@@ -10,6 +10,7 @@ import (
 	"crypto/rsa"
 	"encoding/pem"
 	"errors"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,6 +108,15 @@ func TestWeakKeysAreRefused(t *testing.T) {
 	s := &Signature{Key: signer.PublicKey(), Namespace: namespace, hash: hashSHA512, sig: old}
 	if err := s.Verify(namespace, []byte("x")); err == nil || !strings.Contains(err.Error(), `"ssh-rsa"`) {
 		t.Errorf("a signature with SHA-1: %v", err)
+	}
+	for bits, want := range map[uint]string{16384: "", 16385: "16385 bits"} {
+		public, err := ssh.NewPublicKey(&rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), bits-1), E: 65537})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckKey(public); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("an RSA key of %d bits: %v", bits, err)
+		}
 	}
 	var k dsa.PrivateKey
 	if err := dsa.GenerateParameters(&k.Parameters, rand.Reader, dsa.L1024N160); err != nil {

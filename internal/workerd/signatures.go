@@ -45,11 +45,11 @@ func (c *Config) readTrustedKeys() error {
 	return nil
 }
 
-// signatures returns what verifies the signatures of jobs on the worker with these names, nil if the owner requires none.
-func (w *Worker) signatures(reports *agent.ReportStore, names ...string) agent.Signatures {
+// signatures returns what verifies the signatures of jobs on the worker with this name, nil if the owner requires none.
+func (w *Worker) signatures(reports *agent.ReportStore, name string) agent.Signatures {
 	if w.cfg.trusted == nil {
 		return nil
 	}
 	own, _ := kinds.Load(w.cfg.AI.Kinds) // newExecutors reports errors
-	return signedjob.NewVerifier(signedjob.Config{Keys: w.cfg.trusted, Kinds: kind.NewCatalog(kinds.Definitions(own)...), Jobs: reports, Workers: names})
+	return signedjob.NewVerifier(signedjob.Config{Keys: w.cfg.trusted, Kinds: kind.NewCatalog(kinds.Definitions(own)...), Jobs: reports, Worker: name})
 }

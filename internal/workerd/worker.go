@@ -364,7 +364,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
 		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
-		Dialer: dialer, Lacks: w.lacks(), OnExec: onExec, Signed: w.signatures(reports, facts.Hostname, string(id.Worker)),
+		Dialer: dialer, Lacks: w.lacks(), OnExec: onExec, Signed: w.signatures(reports, facts.Hostname),
 		Load: func(ctx context.Context) *muster.Load {
 			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())
 		},

@@ -31,7 +31,9 @@ type hostileServer struct {
 func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 	t.Helper()
 	s := &hostileServer{t: t, conns: make(chan link.ServerConn, 1)}
-	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-victim"}, nil }
+	mux := http.NewServeMux()
+	secret := testworker.Serve(mux, "w-victim", "the-worker's-key")
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-victim", Secret: secret()}, nil }
 	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		select {
 		case s.conns <- conn:
@@ -39,8 +41,6 @@ func newHostileServer(t *testing.T, other http.HandlerFunc) *hostileServer {
 		case <-ctx.Done():
 		}
 	})
-	mux := http.NewServeMux()
-	testworker.Serve(mux, "w-victim", "the-worker's-key")
 	mux.Handle(link.PathSocket, sessions)
 	mux.HandleFunc("/", other)
 	s.Server = httptest.NewServer(mux)

@@ -236,6 +236,14 @@ func TestServerCannotChangeSignedTasks(t *testing.T) {
 	}
 }
 
+// TestServerCannotLiftSignedLimits assigns a signed task with a grant that does not have the memory that was signed: none would be enforced.
+func TestServerCannotLiftSignedLimits(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(func(t *muster.TaskSpec) { t.Resources.Memory = 64 << 20 })
+	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "signed: the granted memory")
+}
+
 // TestServerCannotMoveSignedTasks assigns a signed task in another project.
 func TestServerCannotMoveSignedTasks(t *testing.T) {
 	t.Parallel()
@@ -246,12 +254,15 @@ func TestServerCannotMoveSignedTasks(t *testing.T) {
 	w.rejects(f, "project")
 }
 
-// TestServerCannotUseOtherWorkers assigns a task that was signed for another worker, as a server could that has it from another fleet.
+// TestServerCannotUseOtherWorkers assigns tasks that were signed for another worker, as a server could that has them from another fleet; it may
+// give a worker the id of that one.
 func TestServerCannotUseOtherWorkers(t *testing.T) {
 	t.Parallel()
 	w := newStrictWorker(t, http.NotFound)
 	spec := signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"other"} })
 	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "for the workers other only")
+	spec = signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"w-victim"} }) // the id that the server gave it
+	w.rejects(w.frame(spec, w.owner.sign(spec, time.Now())), "for the workers w-victim only")
 	spec = signedSpec(func(t *muster.TaskSpec) { t.Where.Workers = []string{"victim"} })
 	w.runs(w.frame(spec, w.owner.sign(spec, time.Now())))
 }
@@ -307,6 +318,40 @@ func TestServerCannotReplaceCheckpoints(t *testing.T) {
 		t.Errorf("the worker asked for %s", path)
 	default:
 	}
+}
+
+// TestServerCannotPlantCheckpoints runs attempts that leave a file in the checkpoint folder of their task. Each begins with an empty one.
+func TestServerCannotPlantCheckpoints(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(func(t *muster.TaskSpec) {
+		t.Run = &muster.Command{Argv: []string{"sh", "-c", `[ -z "$(ls -A "$MUSTER_CHECKPOINT")" ] || exit 9; touch "$MUSTER_CHECKPOINT/planted"; exit 7`}}
+	})
+	f := w.frame(spec, w.owner.sign(spec, time.Now()))
+	for range 2 {
+		w.send(w.conn, f)
+		w.receive(w.conn, "a report", func(f *link.ToServer) bool {
+			for _, r := range f.Finished {
+				if r.ExitCode == nil || *r.ExitCode != 7 {
+					t.Errorf("attempt %s: %s %s", r.Attempt, r.Outcome, r.Message)
+				}
+			}
+			return len(f.Finished) > 0
+		})
+		f.Assign[0].Attempt.N++
+	}
+}
+
+// TestServerCannotReuseIDsOfSignedJobs assigns a signed task under the UID of another signed job, whose folders are named by it.
+func TestServerCannotReuseIDsOfSignedJobs(t *testing.T) {
+	t.Parallel()
+	w := newStrictWorker(t, http.NotFound)
+	spec := signedSpec(nil)
+	first := w.frame(spec, w.owner.sign(spec, time.Now()))
+	w.runs(first)
+	second := w.frame(spec, w.owner.sign(spec, time.Now()))
+	second.Specs[0].UID = first.Specs[0].UID
+	w.rejects(second, "another signature")
 }
 
 // TestServerCannotExecuteCommands asks a worker for the connection of a command in a signed task: it opens none.
@@ -378,6 +423,22 @@ func TestServerRefusesSignaturesOfOtherJobs(t *testing.T) {
 	spec.Tasks[0].Run = &muster.Command{Argv: []string{"false"}}
 	if _, err := e.Client.Submit(t.Context(), spec, client.SubmitOptions{}); muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), "run[0] differs from what was signed") {
 		t.Errorf("another job: %v", err)
+	}
+}
+
+// TestStatementsWithTooManyStagesAreRefused submits a job with a statement of 170,000 stages, which any key may sign: decoded they take 570 MB.
+func TestStatementsWithTooManyStagesAreRefused(t *testing.T) {
+	t.Parallel()
+	e, o := newEnv(t), newOwner(t)
+	spec := signedSpec(nil)
+	statement := `{"version":1,"tasks":[{}` + strings.Repeat(",{}", 170_000) + `]}`
+	armored, err := sshsig.Sign(rand.Reader, o.signer, signedjob.Namespace, []byte(statement))
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Signature = &muster.Signature{Statement: statement, Armor: string(armored)}
+	if _, err := e.Client.Submit(t.Context(), spec, client.SubmitOptions{}); muster.CodeOf(err) != muster.InvalidSpec || !strings.Contains(err.Error(), "stages, the maximum is 1000") {
+		t.Errorf("submitted: %v", err)
 	}
 }
 

@@ -56,7 +56,7 @@ if false {`,
 	},
 	{
 		tests: []string{"TestSignaturesOfOtherKeysAreRejected"}, file: "internal/signedjob/verifier.go",
-		guard: `return bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`, without: `return true || bytes.Equal(k.Key.Marshal(), signed.Key.Marshal())`,
+		guard: `return bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal())`, without: `return true || bytes.Equal(k.Key.Marshal(), parsed.Key.Marshal())`,
 	},
 	{
 		tests: []string{"TestSignaturesForOtherPurposesAreRejected"}, file: "internal/signedjob/statement.go",
@@ -83,6 +83,10 @@ if false {`,
 		guard: `if field != "" {`, without: `if false {`,
 	},
 	{
+		tests: []string{"TestServerCannotLiftSignedLimits"}, file: "internal/signedjob/verifier.go",
+		guard: `if amount := otherAmount(&spec.Resources, &t.Grant); amount != "" {`, without: `if amount := ""; amount != "" {`,
+	},
+	{
 		tests: []string{"TestServerCannotMoveSignedTasks"}, file: "internal/signedjob/verifier.go",
 		guard: `case t.Project != job.Project:`, without: `case false:`,
 	},
@@ -107,6 +111,14 @@ if false {`,
 		guard: `t.Checkpoint = "" // the server`, without: `_ = t // the server`,
 	},
 	{
+		tests: []string{"TestServerCannotPlantCheckpoints"}, file: "internal/agent/session.go",
+		guard: `t.Fresh = true `, without: `t.Fresh = false `,
+	},
+	{
+		tests: []string{"TestServerCannotReuseIDsOfSignedJobs"}, file: "internal/agent/nonces.go",
+		guard: `case taken:`, without: `case taken && false:`,
+	},
+	{
 		tests: []string{"TestServerCannotExecuteCommands"}, file: "internal/workerd/worker.go",
 		guard: `onExec = nil //`, without: `_ = onExec //`,
 	},
@@ -125,6 +137,10 @@ if false {`,
 	{
 		tests: []string{"TestServerRefusesSignaturesOfOtherJobs"}, file: "internal/api/spec.go",
 		guard: `err = signedjob.Compare(asSigned, spec)`, without: `_ = signedjob.Compare`,
+	},
+	{
+		tests: []string{"TestStatementsWithTooManyStagesAreRefused"}, file: "internal/signedjob/statement.go",
+		guard: `if len(counted) > muster.MaxStages {`, without: `if false {`,
 	},
 	{
 		tests: []string{"TestStatementsDoNotShowVariables"}, file: "internal/api/redact/redact.go",

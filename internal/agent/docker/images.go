@@ -199,8 +199,13 @@ func (e *Engine) CheckAccess(ctx context.Context, ref string, creds *Credentials
 		opts.EncodedRegistryAuth, _ = authconfig.Encode(*creds) // strings always encode
 	}
 	_, err := e.api.Load().DistributionInspect(ctx, ref, opts)
-	if err == nil || strings.Contains(err.Error(), "is not supported") && errdefs.IsInternal(err) {
+	if err == nil {
 		return nil
+	}
+	if strings.Contains(err.Error(), "is not supported") && errdefs.IsInternal(err) { // a registry may answer so, too
+		if about, infoErr := e.Info(ctx); infoErr == nil && about.Name == "podman" {
+			return nil
+		}
 	}
 	return redactError(e.pullError(ctx, "the image "+ref+" cannot be pulled", err), creds)
 }

@@ -29,6 +29,7 @@ type Task struct {
 	// Redact has the values that the log, progress and the report must not contain: see package redact. It is not in State.
 	Redact [][]byte `json:"-"`
 
+	Fresh      bool               `json:"fresh,omitempty"`      // its checkpoint folder begins empty, and is not kept for later attempts
 	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
 	Gang       *muster.Membership `json:"gang,omitempty"`       // nil if it is not a member of one
 	Port       io.Closer          `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort

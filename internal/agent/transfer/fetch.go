@@ -18,7 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
-// Fetch implements process.Transfer. Its errors are run.TaskErrors.
+// Fetch implements process.Transfer. Its errors are run.TaskErrors. A blob of unknown size has at most maxUnknown bytes.
 func (c *Client) Fetch(ctx context.Context, sha string, size int64, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644) //nolint:gosec // a task's input, in the task's folder
 	if err != nil {
@@ -37,6 +37,9 @@ func fetchFailed(sha string, err error) error {
 
 func short(sha string) string { return sha[:min(12, len(sha))] }
 
+// maxUnknown is the most bytes of a blob whose size is not known, which is standard input. A server could send one without end.
+const maxUnknown = muster.MaxStdin
+
 // fetchInto writes a blob to the empty file dst, through the cache unless it is too large. A negative size is unknown.
 func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.File) error {
 	if !muster.IsSHA256(sha) {
@@ -45,7 +48,11 @@ func (c *Client) fetchInto(ctx context.Context, sha string, size int64, dst *os.
 	if size > c.cache.maxBlobSize() {
 		return c.download(ctx, sha, size, unlimited, dst)
 	}
-	src, err := c.openCached(ctx, sha, size, unlimited)
+	maxSize := int64(unlimited) // but size
+	if size < 0 {
+		maxSize = maxUnknown
+	}
+	src, err := c.openCached(ctx, sha, size, maxSize)
 	if err != nil {
 		return err
 	}

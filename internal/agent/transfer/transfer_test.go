@@ -645,3 +645,21 @@ func TestTreeSizeIsLimited(t *testing.T) {
 		}
 	}
 }
+
+// A blob of unknown size, as standard input is, has a limit.
+func TestBlobsOfUnknownSizeAreLimited(t *testing.T) {
+	var requests atomic.Int64
+	s := &server{Server: httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 1 {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(muster.MaxStdin+1))
+		_, _ = w.Write([]byte("x"))
+	}))}
+	defer s.Close()
+	c := newClient(t, s, 4<<30)
+	if err := c.Fetch(t.Context(), hashOf([]byte("x")), -1, filepath.Join(t.TempDir(), "stdin")); reasonOf(err) != muster.FetchFailed || !strings.Contains(err.Error(), "larger than 1GiB") {
+		t.Error(err)
+	}
+}

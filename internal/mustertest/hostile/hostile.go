@@ -52,7 +52,8 @@ func Proxy(tb testing.TB, server string) string {
 func Refuse(tb testing.TB) string {
 	tb.Helper()
 	mux := http.NewServeMux()
-	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-hostile"}, nil }
+	secret := testworker.Serve(mux, "w-hostile", "token")
+	identify := func(*http.Request) (link.Peer, error) { return link.Peer{Worker: "w-hostile", Secret: secret()}, nil }
 	sessions := wslink.NewServer(identify, func(ctx context.Context, conn link.ServerConn, _ link.Peer) {
 		defer conn.Close()
 		if _, err := conn.Recv(ctx); err == nil {
@@ -61,7 +62,6 @@ func Refuse(tb testing.TB) string {
 	})
 	go func() { _ = sessions.Run(tb.Context()) }() // ends with the test
 	mux.Handle(link.PathSocket, sessions)
-	testworker.Serve(mux, "w-hostile", "token")
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(http.StatusForbidden)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -115,8 +116,10 @@ func (w Worker) Current(context.Context) (link.Credential, error) {
 // Refused implements link.Credentials.
 func (w Worker) Refused(_ string, err error) error { return err }
 
-// Serve makes mux answer joins, and requests for sessions with a token, as a server that gives each worker the same id.
-func Serve(mux *http.ServeMux, worker muster.WorkerID, token string) {
+// Serve makes mux answer joins, and requests for sessions with a token, as a server that gives each worker the same id. It returns a function that returns
+// the secret of the newest session, nil before the first: the worker expects frames that are signed by it.
+func Serve(mux *http.ServeMux, worker muster.WorkerID, token string) (secret func() []byte) {
+	var newest atomic.Pointer[[]byte]
 	_, identity, _ := ed25519.GenerateKey(nil) // never fails
 	answer := func(w http.ResponseWriter, content any) {
 		w.Header().Set("Content-Type", "application/json")
@@ -132,11 +135,18 @@ func Serve(mux *http.ServeMux, worker muster.WorkerID, token string) {
 			return
 		}
 		now := muster.NewTime(time.Now())
-		g, _, err := handshake.Grant(identity, &request, token, now.Add(muster.Duration(time.Hour)), now)
+		g, secret, err := handshake.Grant(identity, &request, token, now.Add(muster.Duration(time.Hour)), now)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
+		newest.Store(&secret)
 		answer(w, g)
 	})
+	return func() []byte {
+		if s := newest.Load(); s != nil {
+			return *s
+		}
+		return nil
+	}
 }

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path"
 	"path/filepath"
@@ -150,11 +151,20 @@ type folderUse struct {
 	stored   bool // in the store
 }
 
-// acquire returns the task's folder and creates it if it does not exist.
-func (c *checkpointDirs) acquire(name string) (string, error) {
+// acquire returns the task's folder and creates it if it does not exist. A fresh one replaces what an earlier attempt left, and fails
+// while another attempt uses it.
+func (c *checkpointDirs) acquire(name string, fresh bool) (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	path, created := filepath.Join(c.dir, name), false
+	if fresh {
+		if c.inUse[name] != nil {
+			return "", errors.New("another attempt of the task still uses its checkpoint folder")
+		}
+		if err := run.RemoveAll(path); err != nil {
+			return "", err
+		}
+	}
 	if _, err := os.Lstat(path); err != nil {
 		if err := c.pool.acquire(path); err != nil {
 			return "", err

@@ -109,7 +109,7 @@ func TestOldCheckpointsAreRemoved(t *testing.T) {
 	id := checkpointName(&run.Task{Job: "jx", Attempt: muster.AttemptID{Task: muster.TaskID{Job: 1, Num: 1}}})
 	use := func(file bool) {
 		t.Helper()
-		path, err := c.acquire(id)
+		path, err := c.acquire(id, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestCheckpointBelongsToOneTask(t *testing.T) {
 	}
 	use := func(name string, done bool) (files int) {
 		t.Helper()
-		path, err := c.acquire(name)
+		path, err := c.acquire(name, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,5 +170,36 @@ func TestCheckpointBelongsToOneTask(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Errorf("the folder of a running task is removed: %v", err)
 		}
+	}
+}
+
+// A fresh folder begins empty, whatever an earlier attempt left there, and is of one attempt at a time.
+func TestFreshCheckpointsBeginEmpty(t *testing.T) {
+	k := &fakeStore{}
+	c := checkpointDirs{dir: t.TempDir(), pool: folderPool{dir: t.TempDir(), name: "spare"}, store: k}
+	name := checkpointName(&run.Task{Job: "ja"})
+	plant := func(fresh bool) (before int) {
+		t.Helper()
+		path, err := c.acquire(name, fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(path)
+		if err := errors.Join(err, os.WriteFile(filepath.Join(path, "state"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	plant(false)
+	if _, err := c.acquire(name, true); err == nil {
+		t.Error("a fresh folder is one that another attempt uses")
+	}
+	c.release(name, false, time.Now())
+	if n := plant(true); n != 0 {
+		t.Errorf("it begins with %d files", n)
+	}
+	c.markStored(name)
+	if len(k.forgotten) != 1 {
+		t.Errorf("the store knows of a folder that was removed: it forgot %q", k.forgotten)
 	}
 }

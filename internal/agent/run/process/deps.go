@@ -31,7 +31,7 @@ type Deps struct {
 
 // Transfer moves blobs between the server and the worker.
 type Transfer interface {
-	// Fetch writes a blob to path, which must not exist, and verifies it.
+	// Fetch writes a blob to path, which must not exist, and verifies it. A negative size is unknown, and at most muster.MaxStdin.
 	Fetch(ctx context.Context, sha256 string, size int64, path string) error
 	// FetchTree writes the files of a muster.Tree, given by the hash of its JSON form, to the folder dir, and nothing outside dir.
 	FetchTree(ctx context.Context, sha256, dir string) error

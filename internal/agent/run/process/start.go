@@ -88,7 +88,7 @@ func (a *Attempt) adopt(context.Context) error {
 		return run.Failf(muster.WorkerInternal, "recover the task's process: %w", err)
 	}
 	a.log.proc = a.proc
-	a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task))
+	a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task), false)
 	if err != nil {
 		a.executor.deps.Log.Warn("recovering a task's checkpoint folder failed", slog.String("attempt", a.Task.Attempt.String()), slog.Any("error", err))
 	}

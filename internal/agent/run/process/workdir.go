@@ -24,7 +24,7 @@ func (a *Attempt) makeFolders(context.Context) error {
 	a.setPaths()
 	err := a.folderPool().acquire(a.base)
 	if err == nil {
-		a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task))
+		a.checkpoint, err = a.executor.checkpoints.acquire(checkpointName(a.Task), a.Task.Fresh)
 	}
 	if err != nil {
 		return run.Failf(muster.WorkerInternal, "create the task's folder: %w", err)
@@ -73,7 +73,7 @@ func (a *Attempt) teardown(ctx context.Context, r *muster.Report) {
 	}
 	if a.checkpoint != "" {
 		// All members of a gang restart together, also those that succeeded.
-		done := r.Outcome == muster.AttemptSucceeded && a.Task.Gang == nil
+		done := r.Outcome == muster.AttemptSucceeded && a.Task.Gang == nil || a.Task.Fresh
 		a.executor.checkpoints.release(checkpointName(a.Task), done, time.Now())
 	}
 	if a.base != "" {
