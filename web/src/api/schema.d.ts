@@ -2028,7 +2028,7 @@ export interface components {
             name: string;
             proof: string;
             public_key: string;
-            replaces?: string;
+            replaces?: string | null;
         };
         Joined: {
             server: string;
