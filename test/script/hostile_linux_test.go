@@ -73,7 +73,7 @@ var attackedCommands = []attackedCommand{
 	{name: "submit", args: "spec.yaml"}, {name: "submit", args: "spec.yaml -o json"}, {name: "rerun", args: "4"}, {name: "plan", args: "spec.yaml"},
 	{name: "kinds"}, {name: "kinds show", args: "embedding"}, {name: "kinds check", local: ownData},
 	{name: "edit", args: "3 --priority 5"}, {name: "keep", args: "4"}, {name: "unkeep", args: "4"}, {name: "cancel", args: "3"}, {name: "retry", args: "2"}, {name: "rm", args: "4"},
-	{name: "workers"}, {name: "workers", args: "-q"}, {name: "workers show", args: "rig"}, {name: "workers pause", args: "rig"}, {name: "workers resume", args: "rig"}, {name: "workers heal", args: "rig"}, {name: "workers reset", args: "rig"}, {name: "workers approve", args: "rig"},
+	{name: "workers"}, {name: "workers", args: "-q"}, {name: "workers show", args: "rig"}, {name: "workers pause", args: "rig"}, {name: "workers resume", args: "rig"}, {name: "workers heal", args: "rig"}, {name: "workers reset", args: "none"}, {name: "workers approve", args: "rig"},
 	{name: "workers drain", args: "rig --deadline 1h", until: "draining", keys: "\x03"}, {name: "workers remove", args: "none"},
 	{name: "keys", local: group}, {name: "keys list"}, {name: "keys create", args: "--name evil"}, {name: "keys rotate", args: "none"}, {name: "keys revoke", args: "none"},
 	{name: "secrets", local: group}, {name: "secrets list"}, {name: "secrets set", args: "HF_TOKEN --file spec.yaml"}, {name: "secrets delete", args: "HF_TOKEN"},
