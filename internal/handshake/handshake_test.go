@@ -142,7 +142,7 @@ func TestARefusalIsOfOneServerRequestAndCode(t *testing.T) {
 		t.Error("a signed refusal is not accepted")
 	}
 	altered := *r
-	altered.PublicKey = newKey(t).Public().(ed25519.PublicKey) //nolint:forcetypeassert // it is one
+	altered.PublicKey = newKey(t).Public().(ed25519.PublicKey)
 	for name, accepted := range map[string]bool{
 		"with another code":     r.Refused(muster.Unauthenticated, signature),
 		"without a signature":   r.Refused(muster.Forbidden, ""),

@@ -123,7 +123,7 @@ func TestEveryChangingOperationIsRecorded(t *testing.T) {
 	e := newEnv(t)
 	o := &objects{project: "a", job: e.job("a")}
 	admin := &caller{auth.Principal{Role: auth.Admin}, mustertest.AdminToken}
-	unchanging := []string{"plan-job", "missing-blobs", "check-blob", "delete-session", "begin-device-sign-in"}
+	unchanging := []string{"plan-job", "missing-blobs", "check-blob", "delete-session", "begin-device-sign-in", "create-worker-session"}
 	var want []string
 	for _, rt := range api.Routes() {
 		changes := !slices.Contains([]string{"", http.MethodGet, http.MethodHead}, rt.Method)

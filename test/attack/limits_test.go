@@ -3,6 +3,7 @@
 package attack
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
 	"github.com/muster-dev/muster/internal/mustertest"
+	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
 const (
@@ -88,7 +90,11 @@ func guess(n int) string { return fmt.Sprintf("e2e-guessed-token-%06d", n) }
 // joinRequest is a request to join with a token.
 func (e *env) joinRequest(token string) *http.Request {
 	e.t.Helper()
-	r := e.request(http.MethodPost, link.PathJoin, token, strings.NewReader(`{"name":"w"}`))
+	body, err := json.Marshal(testworker.JoinRequest(token, "w", newKeyPair(e.t)))
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	r := e.request(http.MethodPost, link.PathJoin, token, bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	return r
 }

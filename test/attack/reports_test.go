@@ -23,19 +23,43 @@ import (
 // rawConn is a worker's session whose frames need not be valid.
 type rawConn struct {
 	e     *env
-	ws    *websocket.Conn
+	conn  link.FrameConn
 	codec link.WorkerCodec
 }
 
+// textFrames are the messages of a WebSocket.
+type textFrames struct{ ws *websocket.Conn }
+
+func (f textFrames) Write(ctx context.Context, b []byte, _ bool) error {
+	return f.ws.Write(ctx, websocket.MessageText, b)
+}
+
+func (f textFrames) Read(ctx context.Context) ([]byte, error) {
+	_, b, err := f.ws.Read(ctx)
+	return b, err
+}
+
+func (f textFrames) Close() error { return f.ws.CloseNow() }
+
 func (e *env) dialRaw(worker testworker.Worker) *rawConn {
 	e.t.Helper()
-	ws, resp, err := websocket.Dial(e.t.Context(), e.url(link.PathSocket), &websocket.DialOptions{HTTPClient: e.http, HTTPHeader: http.Header{"Authorization": {"Bearer " + worker.Key}}})
+	credential, err := worker.Current(e.t.Context())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	header, seal := http.Header{"Authorization": {"Bearer " + credential.Token}}, link.OfferSeal(credential.Secret, "")
+	seal.SetNonce(header)
+	ws, resp, err := websocket.Dial(e.t.Context(), e.url(link.PathSocket), &websocket.DialOptions{HTTPClient: e.http, HTTPHeader: header})
 	if err != nil {
 		e.t.Fatal(err, resp)
 	}
-	ws.SetReadLimit(link.MaxFrame)
+	ws.SetReadLimit(link.MaxSealed)
 	e.t.Cleanup(func() { _ = ws.CloseNow() })
-	return &rawConn{e: e, ws: ws}
+	conn, err := seal.Worker(textFrames{ws}, resp.Header)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return &rawConn{e: e, conn: conn}
 }
 
 // send sends a frame after it was spoiled: old is replaced in its JSON.
@@ -48,7 +72,7 @@ func (c *rawConn) send(f *link.ToServer, old, spoiled string) {
 	if !bytes.Contains(b, []byte(old)) {
 		c.e.t.Fatalf("%s is not in %s", old, b)
 	}
-	if err := c.ws.Write(c.e.t.Context(), websocket.MessageText, bytes.Replace(b, []byte(old), []byte(spoiled), 1)); err != nil {
+	if err := c.conn.Write(c.e.t.Context(), bytes.Replace(b, []byte(old), []byte(spoiled), 1), false); err != nil {
 		c.e.t.Fatal(err)
 	}
 }
@@ -59,7 +83,7 @@ func (c *rawConn) receive(desc string, match func(*link.ToWorker) bool) *link.To
 	ctx, cancel := context.WithTimeout(c.e.t.Context(), awaitTimeout)
 	defer cancel()
 	for {
-		_, b, err := c.ws.Read(ctx)
+		b, err := c.conn.Read(ctx)
 		if err != nil {
 			c.e.t.Fatalf("waiting for %s: %v", desc, err)
 		}

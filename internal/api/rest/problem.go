@@ -137,7 +137,7 @@ func writeProblem(w http.ResponseWriter, p *problem) {
 func problemHeaders(p *problem) http.Header {
 	h := http.Header{}
 	maps.Copy(h, p.header)
-	switch p.Code {
+	switch p.Code { //nolint:exhaustive // others have none
 	case muster.Unauthenticated:
 		h.Set("Www-Authenticate", `Bearer realm="muster"`)
 	case muster.Unavailable:

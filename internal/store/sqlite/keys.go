@@ -119,7 +119,7 @@ func (s *Store) Enroll(ctx context.Context, token string, replaces muster.Worker
 		if own {
 			joinedBy = cmp.Or(by.JoinedBy, by.ID)
 		}
-		if replaces != "" && !(own && by.Bounds.Worker == replaces) {
+		if replaces != "" && (!own || by.Bounds.Worker != replaces) {
 			if _, refused, err := first(c, "SELECT worker FROM revoked_key WHERE worker = ?1 UNION ALL SELECT worker FROM api_key WHERE worker = ?1 AND quarantined IS NOT NULL LIMIT 1",
 				values(string(replaces)), text[string]); err != nil {
 				return err
