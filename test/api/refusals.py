@@ -8,12 +8,15 @@ import schemathesis
 RANGE = "is not a range of tasks|too many ranges of tasks"
 NAME = "is not a valid name: "
 WHOLE = r"cannot unmarshal number \d+\.0+ into"  # 81.0 is an integer for JSON Schema, but not for the server
+SIGNED = "expected string to be base64 encoded|public_key: must have|the signature does not fit|the worker.s clock is"
 REASONS = {
     "list-tasks": RANGE,
     "cancel-job": RANGE,
     "retry-job": RANGE,
     "create-key": NAME + "|is for all projects: omit the project|uses, tags and approval are for keys|is not a network: |invalid tag |" + WHOLE,
-    "join-worker": NAME + "|public_key: must have|the signature does not fit|the worker.s clock is",
+    "join-worker": NAME + "|" + SIGNED,
+    "register-worker-key": SIGNED,
+    "create-worker-session": "nonce: must have|exchange: must have|the worker requests a session of the server|" + SIGNED,
     "rotate-key": "the maximum is 30d",
     "put-blob": "have the hash",
     "put-secret": r"is empty|has \d+ bytes, a secret has at least|is not text in UTF-8|names with MUSTER_|is not a tag of workers",
