@@ -11,5 +11,5 @@ type Allow struct {
 	Env         []string `json:"env,omitzero"`           // patterns of variable names that specs may set
 	Secrets     []string `json:"secrets,omitzero"`       // patterns of names of secrets that tasks may be given
 	HostNetwork bool     `json:"host_network,omitempty"` // containers may use the host's network
-	SignedBy    []string `json:"signed_by,omitzero"`     // fingerprints of keys, SHA256:…, one of which must have signed the job
+	SignedBy    []string `json:"signed_by,omitzero"`     // fingerprints of SSH keys, SHA256:…; a job must be signed by one of them
 }

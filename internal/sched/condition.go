@@ -88,13 +88,10 @@ func (j *job) result(stage, element int) (muster.Task, bool) {
 // stopFailedJobs cancels the tasks of jobs in which more tasks have failed than their spec tolerates, except those of stages that run after
 // failures. A retry of a stopped job does not stop it again until another task fails.
 func (s *State) stopFailedJobs(now muster.Time) {
-	for _, j := range s.touchedJobs { // cancelling touches no other job
-		if !j.newFailure {
-			continue
-		}
+	for _, j := range s.failedJobs { // cancelling fails no task
 		j.newFailure = false
 		failed := j.row.Counts[muster.Failed] + j.row.Counts[muster.TimedOut]
-		if spec := j.row.Spec; spec.OnFailure != muster.OnFailureStop || failed <= int64(spec.MaxFailures) {
+		if failed <= int64(j.row.Spec.MaxFailures) {
 			continue
 		}
 		message := fmt.Sprintf("%d tasks of the job failed, and on_failure is stop", failed)
@@ -107,4 +104,5 @@ func (s *State) stopFailedJobs(now muster.Time) {
 			}
 		}
 	}
+	s.failedJobs = s.failedJobs[:0]
 }

@@ -24,7 +24,7 @@ type job struct {
 	dirty     bool
 	touched   bool // its counts changed since the last propagate
 
-	newFailure bool // a task failed since the last propagate
+	newFailure bool // on_failure is stop, and a task failed since the last propagate
 }
 
 // group is a live job's stage.

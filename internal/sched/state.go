@@ -48,6 +48,7 @@ type State struct {
 	progressFlushAt muster.Time // when to write it; 0 if there is none
 
 	touchedJobs   []*job   // whose state must be recomputed
+	failedJobs    []*job   // that may have to be stopped
 	touchedGroups []*group // whose dependents must be checked
 
 	out pending

@@ -26,8 +26,8 @@ func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState,
 	s.changedGroup(g)
 	s.changedJob(g.job)
 	s.touchJob(g.job)
-	if to == muster.Failed || to == muster.TimedOut {
-		g.job.newFailure = true
+	if (to == muster.Failed || to == muster.TimedOut) && g.job.row.Spec.OnFailure == muster.OnFailureStop {
+		addOnce(&s.failedJobs, &g.job.newFailure, g.job)
 	}
 	if to.Final() && len(g.dependents) > 0 {
 		s.touchGroup(g)

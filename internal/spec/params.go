@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -186,17 +187,21 @@ func (d *decoder) checkParam(decl *node, name, path, kind string, value *node) {
 		}
 		d.report(path, value.at, "", "the parameter %s is %s: the allowed values are %s", name, value.describe(), muster.Truncate(strings.Join(words, ", ")))
 	}
-	f, _ := strconv.ParseFloat(value.number, 64)
-	if m := decl.field("minimum"); m != nil && m.kind == number && value.kind == number {
-		if limit, _ := strconv.ParseFloat(m.number, 64); f < limit {
-			d.report(path, value.at, "", "the parameter %s is %s: the minimum is %s", name, value.text, m.text)
+	for _, bound := range []struct {
+		name string
+		sign int // of value and bound compared, where the value is outside
+	}{{"minimum", -1}, {"maximum", 1}} {
+		limit := decl.field(bound.name)
+		if limit != nil && limit.kind == number && value.kind == number && cmp.Compare(value.float(), limit.float()) == bound.sign {
+			d.report(path, value.at, "", "the parameter %s is %s: the %s is %s", name, value.text, bound.name, limit.text)
 		}
 	}
-	if m := decl.field("maximum"); m != nil && m.kind == number && value.kind == number {
-		if limit, _ := strconv.ParseFloat(m.number, 64); f > limit {
-			d.report(path, value.at, "", "the parameter %s is %s: the maximum is %s", name, value.text, m.text)
-		}
-	}
+}
+
+// float returns the value of a number.
+func (n *node) float() float64 {
+	f, _ := strconv.ParseFloat(n.number, 64) // JSON's numbers are valid here
+	return f
 }
 
 // expand returns n with the references in its texts replaced. A text that is one reference becomes the value with its type.
