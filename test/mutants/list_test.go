@@ -198,7 +198,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestRevokedWorkersDoNotUndoThat"}, file: "internal/store/sqlite/keys.go",
-		guard: `if replaces != "" && !(own && by.Bounds.Worker == replaces) {`, without: `if false {`,
+		guard: `if replaces != "" && (!own || by.Bounds.Worker != replaces) {`, without: `if false {`,
 	},
 	{
 		tests: []string{"TestResetWorkersAreRevokedWithTheirToken"}, file: "internal/store/sqlite/keys.go",
