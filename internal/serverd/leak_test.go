@@ -2,12 +2,15 @@ package serverd_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"runtime"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent"
@@ -49,49 +52,33 @@ func TestSessionsDoNotLeak(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", "box", dir, log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	credentials := agent.NewCredentials(id, at, httpServer, dir, log)
-	dialers := []link.Dialer{
-		&wslink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
-		&polllink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
-	}
-	connect := func(round int) link.WorkerConn {
-		conn, err := dialers[round%2].Dial(t.Context())
+	workers := make([]leakWorker, 20)
+	for i := range workers {
+		dir, name := t.TempDir(), fmt.Sprintf("box-%d", i)
+		id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", name, dir, log)
 		if err != nil {
-			t.Fatalf("round %d: %v", round, err)
+			t.Fatal(err)
 		}
-		hello := &link.Hello{Version: link.Version, Worker: id.Worker, Name: "box", Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 1, Slots: 1}}}
-		if err := conn.Send(t.Context(), &link.ToServer{Hello: hello}); err != nil {
-			t.Fatalf("round %d: %v", round, err)
-		}
-		if f, err := conn.Recv(t.Context()); err != nil || f.Welcome == nil {
-			t.Fatalf("round %d: %+v, %v", round, f, err)
-		}
-		return conn
+		credentials := agent.NewCredentials(id, at, httpServer, dir, log)
+		workers[i] = leakWorker{&link.Hello{Version: link.Version, Worker: id.Worker, Name: name, Offer: muster.Offer{Kinds: []string{muster.KindNoop}, Resources: muster.Resources{CPUs: 1, Slots: 1}}}, []link.Dialer{
+			&wslink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
+			&polllink.Dialer{Server: s.URL(), Credentials: credentials, HTTP: httpServer},
+		}}
 	}
 	cycle := func(rounds int) {
-		for round := range rounds {
-			first := connect(round)
-			second := connect(round / 2) // takes over
-			if round%3 == 0 {
-				if err := second.Send(t.Context(), &link.ToServer{Goodbye: &link.Goodbye{}}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			for _, c := range []link.WorkerConn{first, second} {
-				_ = c.Close() // the server may have been faster
-			}
+		group, ctx := errgroup.WithContext(t.Context())
+		for _, w := range workers { // at once: the server waits for each session that is taken over whether it is alive
+			group.Go(func() error { return w.reconnect(ctx, rounds) })
+		}
+		if err := group.Wait(); err != nil {
+			t.Fatal(err)
 		}
 		httpServer.CloseIdleConnections()
 	}
-	cycle(4)
+	cycle(1)
 	awaitGoroutines(t, "after the first sessions", before+30)
 	running := runtime.NumGoroutine()
-	cycle(100)
+	cycle(4)
 	awaitGoroutines(t, "after many sessions", running+5)
 	stop()
 	if err := <-ended; err != nil {
@@ -99,4 +86,46 @@ func TestSessionsDoNotLeak(t *testing.T) {
 	}
 	httpServer.CloseIdleConnections()
 	awaitGoroutines(t, "after the server has stopped", before)
+}
+
+type leakWorker struct {
+	hello   *link.Hello
+	dialers []link.Dialer
+}
+
+// reconnect opens sessions that take over from another one.
+func (w leakWorker) reconnect(ctx context.Context, rounds int) error {
+	for round := range rounds {
+		first, err := w.connect(ctx, round)
+		if err != nil {
+			return fmt.Errorf("%s, round %d: %w", w.hello.Name, round, err)
+		}
+		second, err := w.connect(ctx, round/2)
+		if err != nil {
+			return fmt.Errorf("%s, take-over of round %d: %w", w.hello.Name, round, err)
+		}
+		if round%3 == 0 {
+			if err := second.Send(ctx, &link.ToServer{Goodbye: &link.Goodbye{}}); err != nil {
+				return err
+			}
+		}
+		for _, c := range []link.WorkerConn{first, second} {
+			_ = c.Close() // the server may have been faster
+		}
+	}
+	return nil
+}
+
+func (w leakWorker) connect(ctx context.Context, round int) (link.WorkerConn, error) {
+	conn, err := w.dialers[round%2].Dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Send(ctx, &link.ToServer{Hello: w.hello}); err != nil {
+		return nil, err
+	}
+	if f, err := conn.Recv(ctx); err != nil || f.Welcome == nil {
+		return nil, fmt.Errorf("no welcome: %+v, %w", f, err)
+	}
+	return conn, nil
 }
