@@ -71,6 +71,15 @@ func (e *Engine) Ping(ctx context.Context) error {
 // commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
 // same job, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
+	return e.submit(ctx, spec, by, nil)
+}
+
+// SubmitRun is Submit for a run of a schedule, which is recorded with the new job in the same transaction.
+func (e *Engine) SubmitRun(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run store.ScheduleRun) (muster.JobID, error) {
+	return e.submit(ctx, spec, by, &run)
+}
+
+func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run *store.ScheduleRun) (muster.JobID, error) {
 	askedAt := time.Now()
 	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
@@ -93,6 +102,11 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
+		}
+		if run != nil {
+			recorded := *run
+			recorded.Job, recorded.Outcome, recorded.DecidedAt = id, store.RunStarted, now
+			b.runs = append(b.runs, recorded)
 		}
 		return id, nil
 	})
