@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -16,6 +17,9 @@ import (
 	"github.com/muster-dev/muster/internal/store"
 	"github.com/muster-dev/muster/internal/wake"
 )
+
+// maxMessage is the maximum size of what is remembered about why a run was refused, in bytes.
+const maxMessage = 1000
 
 // maxWait is how long a jump of the clock may remain unnoticed.
 const maxWait = time.Minute
@@ -119,7 +123,7 @@ func (s *Scheduler) submit(ctx context.Context, v *store.Schedule, by store.Idem
 	if spec.Labels == nil {
 		spec.Labels = map[string]string{}
 	}
-	spec.Labels[LabelName], spec.Labels[LabelTime] = v.Name, stdTime(run.At).Format(time.RFC3339)
+	spec.Labels[LabelName], spec.Labels[LabelTime] = v.Name, run.At.String()
 	if wrong := s.Admit(&spec); len(wrong) > 0 {
 		err := muster.Errorf(muster.InvalidSpec, "the server cannot run the job of schedule %s: %s", v.Name, wrong[0])
 		err.Fields = wrong
@@ -135,7 +139,10 @@ func (s *Scheduler) refuse(ctx context.Context, v *store.Schedule, run *store.Sc
 		return reason
 	default:
 	}
-	run.Outcome, run.Message = store.RunRefused, muster.Truncate(reason.Error())
+	run.Outcome, run.Message = store.RunRefused, reason.Error()
+	if len(run.Message) > maxMessage {
+		run.Message = strings.ToValidUTF8(run.Message[:maxMessage], "") + "…"
+	}
 	if err := s.Store.RecordRun(ctx, *run); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // Labels of the jobs of schedules.
 const (
 	LabelName = "muster/schedule"     // the name of the schedule
-	LabelTime = "muster/scheduled-at" // for which the run was planned: RFC 3339, in UTC
+	LabelTime = "muster/scheduled-at" // for which the run was planned: RFC 3339 with milliseconds, in UTC
 )
 
 // Upcoming is how many next runs are shown.

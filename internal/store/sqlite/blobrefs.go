@@ -45,7 +45,7 @@ const (
 	selectSpecBlobs = "SELECT " + refColumns + `, spec FROM job_spec INDEXED BY job_spec_blobs CROSS JOIN job ON job.id = job_spec.job
 		WHERE instr(spec, '"sha256:') > 0 AND job_spec.job > ? ORDER BY job_spec.job LIMIT ?`
 	selectScheduleBlobs = `SELECT id, project, spec FROM schedule WHERE instr(spec, '"sha256:') > 0 AND id > ? ORDER BY id LIMIT ?`
-	selectTaskBlobs = "SELECT " + refColumns + `, task.id, task.state, task.artifacts, task.checkpoint FROM task INDEXED BY task_blobs CROSS JOIN job ON job.id = task.id >> 24
+	selectTaskBlobs     = "SELECT " + refColumns + `, task.id, task.state, task.artifacts, task.checkpoint FROM task INDEXED BY task_blobs CROSS JOIN job ON job.id = task.id >> 24
 		WHERE (artifacts IS NOT NULL OR checkpoint IS NOT NULL) AND task.id > ? ORDER BY task.id LIMIT ?`
 	selectAttemptBlobs = "SELECT " + refColumns + `, attempt.task, attempt.n, attempt.artifacts FROM attempt INDEXED BY attempt_blobs CROSS JOIN job ON job.id = attempt.task >> 24
 		WHERE artifacts IS NOT NULL AND (task, n) > (?, ?) ORDER BY task, n LIMIT ?`
