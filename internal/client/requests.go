@@ -29,6 +29,8 @@ type (
 	Whoami = wire.Whoami
 	// Schedule submits a job at the times of a cron expression.
 	Schedule = wire.Schedule
+	// ScheduleRun is what was decided about a run of a schedule.
+	ScheduleRun = wire.ScheduleRun
 	// NewSchedule is a schedule to create or to replace.
 	NewSchedule = wire.NewSchedule
 	// Secret describes a secret of a project.
