@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	_ "time/tzdata" // for machines without a database of zones
 
 	robfig "github.com/robfig/cron/v3"
 

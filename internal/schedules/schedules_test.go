@@ -99,6 +99,8 @@ type world struct {
 	admit []muster.FieldError
 	stop  func()
 	lose  bool // the engine's next answer is lost
+
+	delayed func() error // the submission with the lost answer
 }
 
 var owner = auth.Principal{KeyID: "k-ci", Name: "ci", Role: auth.Submitter}
@@ -160,7 +162,7 @@ func (w *world) start() {
 	})
 }
 
-// lossyEngine is an engine whose answer may be lost.
+// lossyEngine is an engine whose answer may be lost: what it was asked for is done later.
 type lossyEngine struct {
 	*engine.Engine
 
@@ -168,12 +170,21 @@ type lossyEngine struct {
 }
 
 func (e lossyEngine) SubmitRun(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run store.ScheduleRun) (muster.JobID, error) {
-	id, err := e.Engine.SubmitRun(ctx, spec, by, run)
 	if e.w.lose {
 		e.w.lose = false
+		e.w.delayed = func() error {
+			_, err := e.Engine.SubmitRun(ctx, spec, by, run)
+			return err
+		}
 		return 0, muster.Errorf(muster.Undetermined, "no answer in time")
 	}
-	return id, err
+	if delayed := e.w.delayed; delayed != nil {
+		e.w.delayed = nil
+		if err := delayed(); err != nil {
+			return 0, err
+		}
+	}
+	return e.Engine.SubmitRun(ctx, spec, by, run)
 }
 
 func (w *world) put(change func(*store.Schedule)) schedules.View {
