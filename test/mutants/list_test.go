@@ -510,6 +510,14 @@ return nil, err
 		guard: "key.ExpiresAt = min(key.ExpiresAt, by.Expires)", without: "_ = by",
 	},
 	{
+		tests: []string{"TestAScheduleEndsWithTheKeyOfItsOwner"}, file: "internal/schedules/schedules.go",
+		guard: `key, err := s.Store.KeyByID(ctx, v.Owner)`, without: `key, err := store.Key{ID: v.Owner, Role: "admin"}, error(nil)`,
+	},
+	{
+		tests: []string{"TestAScheduleHasNoSignedJob"}, file: "internal/schedules/schedules.go",
+		guard: `if v.Spec.Signature != nil {`, without: `if false {`,
+	},
+	{
 		tests: []string{"TestListsOfKeysHaveNoSecrets"}, file: "internal/auth/token.go",
 		guard: "const prefixRandom = 4", without: "const prefixRandom = 5",
 	},
@@ -535,7 +543,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestSecretsAreForTheirProject/another_project_cannot_name_it"}, file: "internal/api/spec.go",
-		guard: "if errs := s.checkSecrets(spec); len(errs) > 0 {", without: "if errs := s.checkSecrets(spec); len(errs) > 1<<40 {",
+		guard: "if errs := secrets.Require(s.Secrets, spec); len(errs) > 0 {", without: "if errs := secrets.Require(s.Secrets, spec); len(errs) > 1<<40 {",
 	},
 	{
 		tests: []string{"TestSecretsAreForTheirProject/a_viewer_and_an_operator_do_not_see_the_names,_and_cannot_change_it", "TestSecretsAreForTheirProject/a_submitter_may_use_it,_but_not_change_it"},
