@@ -27,21 +27,20 @@ const maxWait = time.Minute
 // Run starts runs until ctx ends. Errors of the store and of the engine are logged and retried.
 func (s *Scheduler) Run(ctx context.Context) error {
 	trouble := backoff.Backoff{Min: time.Second, Max: time.Minute}
-	for {
+	for ctx.Err() == nil {
 		wait, err := s.step(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+			trouble.Reset()
+		case ctx.Err() == nil:
 			s.Log.WarnContext(ctx, "a run of a schedule is delayed", slog.Any("error", err))
 			wait = trouble.Next()
-		} else {
-			trouble.Reset()
 		}
-		if wait > 0 && wake.Wait(ctx, s.wake, wait) != nil {
-			return nil
+		if wait > 0 {
+			_ = wake.Wait(ctx, s.wake, wait) // its error is that of ctx
 		}
 	}
+	return nil
 }
 
 // step makes at most one decision. It returns how long there is nothing to do.
