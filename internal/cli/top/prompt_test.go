@@ -21,7 +21,7 @@ var promptKeys = map[string]tea.KeyPressMsg{
 	"ctrl+u": {Code: 'u', Mod: tea.ModCtrl}, "ctrl+k": {Code: 'k', Mod: tea.ModCtrl}, "tab": {Code: tea.KeyTab}, "up": {Code: tea.KeyUp},
 }
 
-// pressPrompt presses keys, and types what is no name of one.
+// pressPrompt presses the named keys, and types all other texts.
 func pressPrompt(p *prompt, keys ...string) {
 	for _, k := range keys {
 		if msg, ok := promptKeys[k]; ok {
