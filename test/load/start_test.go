@@ -36,17 +36,13 @@ func commandTime(b *testing.B, env []string, name string, args ...string) time.D
 	return time.Since(began)
 }
 
-// installed copies the program under test, as an installation does. The page cache has what the linker has written, through a mapping, in
-// single pages, which cost a tenth to a fifth more time to start and to end.
+// installed copies the program under test, as an installation does. The page cache has much of what the linker has written in single pages,
+// which cost a fifth more time to start and to end: see docs/performance.md.
 func installed(b *testing.B) string {
 	b.Helper()
-	program, err := os.ReadFile(mustertest.Program(b))
-	if err != nil {
-		b.Fatal(err)
-	}
 	path := filepath.Join(b.TempDir(), "muster")
-	if err := os.WriteFile(path, program, 0o700); err != nil { //nolint:gosec // a program
-		b.Fatal(err)
+	if out, err := exec.CommandContext(b.Context(), "cp", mustertest.Program(b), path).CombinedOutput(); err != nil {
+		b.Fatalf("cp: %v: %s", err, out)
 	}
 	return path
 }
