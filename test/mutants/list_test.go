@@ -687,7 +687,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestWorkersRefuseDevicesThatTheyDoNotHave"}, file: "internal/agent/capacity.go",
-		guard: `if why := c.checkGPU(id, g.GPUMemory); why != "" {`, without: `if why := ""; why != "" {`,
+		guard: `if why := c.checkGPU(id, g.GPUMemory); why != "" {`, without: `if why := id[:0]; why != "" {`,
 	},
 	{
 		tests: []string{"TestWorkersRefuseAmountsThatOverflow"}, file: "internal/link/check.go",
