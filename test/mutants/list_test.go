@@ -76,7 +76,7 @@ if false {`,
 	},
 	{
 		tests: []string{"TestSignedJobsAreNotReplayed"}, file: "internal/signedjob/verifier.go",
-		guard: `if owner != t.Job {`, without: `if owner != t.Job && t.Job == 0 {`,
+		guard: `if owner != t.Job {`, without: `if owner != t.Job && t.Job == "" {`,
 	},
 	{
 		tests: []string{"TestServerCannotChangeSignedTasks"}, file: "internal/signedjob/verifier.go",
