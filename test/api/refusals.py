@@ -7,7 +7,7 @@ import schemathesis
 # What the details of these answers say, by operation. schemathesis.toml accepts the status of the same operations.
 RANGE = "is not a range of tasks|too many ranges of tasks"
 NAME = "is not a valid name: "
-WHOLE = r"cannot unmarshal number \d+\.0+ into"  # 81.0 is an integer for JSON Schema, but not for the server
+WHOLE = r"cannot unmarshal number -?\d+\.0+ into"  # 81.0 is an integer for JSON Schema, but not for the server
 SIGNED = "expected string to be base64 encoded|illegal base64 data|public_key: must have|the signature does not fit|the worker.s clock is"
 REASONS = {
     "list-tasks": RANGE,
