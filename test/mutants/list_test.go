@@ -372,6 +372,10 @@ return nil, err
 		guard: "if !s.c.NoNewPrivileges || os.Geteuid() != 0 || s.c.User == nil && s.sandbox == nil {", without: "if true {",
 	},
 	{
+		tests: []string{"TestWorkersOfOtherSystemsDoNotFollowRedirects"}, file: "internal/origin/origin.go",
+		guard: "copied.CheckRedirect = CheckRedirect", without: "",
+	},
+	{
 		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
 		guard: "overwriteSecrets(os.Args)", without: "",
 	},
