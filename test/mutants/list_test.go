@@ -376,6 +376,10 @@ return nil, err
 		guard: "copied.CheckRedirect = CheckRedirect", without: "",
 	},
 	{
+		tests: []string{"TestGatewaySessionsEndWhenTheirKeyIsRevoked"}, file: "internal/dialect/dtf/gateway_session.go",
+		guard: "s.background.Go(func() { s.watchKey(ctx, r.key) })", without: "",
+	},
+	{
 		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
 		guard: "overwriteSecrets(os.Args)", without: "",
 	},
