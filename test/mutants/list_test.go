@@ -476,7 +476,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "address.go",
-		guard: `return address[:start] + "xxxxx" + address[at:]`, without: "return address",
+		guard: `return address[:start] + "xxxxx" + address[end:]`, without: "return address",
 	},
 	{
 		tests: []string{"TestTaskCannotSeeOtherProcesses"}, file: "internal/agent/isolation/view/view_linux.go",
