@@ -148,7 +148,7 @@ var rules = map[string]rule{
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
-	"obs":       {ring: shell, internal: []string{"link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "backoff", "eventbus", "sealing", "store", "traceparent", "wake"}},

@@ -27,11 +27,11 @@ const (
 	flooding    = 450 // connections
 )
 
-// holdConnection keeps a connection to the server open until the test ends, and opens another one when it is closed. It sends data on each,
+// holdConnection keeps a connection to an address open until the test ends, and opens another one when it is closed. It sends data on each,
 // which may be empty.
-func (e *env) holdConnection(ctx context.Context, payload string) {
+func holdConnection(ctx context.Context, address, payload string) {
 	for ctx.Err() == nil {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			_, _ = io.WriteString(conn, payload)
@@ -92,13 +92,33 @@ func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparall
 			ctx, stop := context.WithCancel(t.Context())
 			var flood sync.WaitGroup
 			for range flooding {
-				flood.Go(func() { e.holdConnection(ctx, payload) })
+				flood.Go(func() { holdConnection(ctx, e.Addr, payload) })
 			}
 			e.checkServing(name)
 			for _, conn := range fleet {
 				e.send(conn, &link.ToServer{Ping: true})
 				e.receive(conn, "a pong", func(f *link.ToWorker) bool { return f.Pong })
 			}
+			stop()
+			flood.Wait()
+		})
+	}
+}
+
+// TestConnectionsToOtherPortsDoNotBlockTheServer opens more connections than the server may have descriptors, without a key, to the ports of its metrics
+// and of a gateway. Its own clients are served.
+func TestConnectionsToOtherPortsDoNotBlockTheServer(t *testing.T) { //nolint:tparallel // one flood at a time
+	t.Parallel()
+	metrics, gateway := mustertest.ReservePort(t), mustertest.ReservePort(t)
+	for name, address := range map[string]string{"metrics": metrics, "gateway": gateway} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute, Flags: []string{"--metrics", metrics, "--dialect", "qubix=" + gateway}}))
+			ctx, stop := context.WithCancel(t.Context())
+			var flood sync.WaitGroup
+			for range flooding {
+				flood.Go(func() { holdConnection(ctx, address, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") })
+			}
+			e.checkServing("connections to the port of its " + name)
 			stop()
 			flood.Wait()
 		})

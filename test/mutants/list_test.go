@@ -388,6 +388,14 @@ return nil, err
 		guard: `case p.Role == auth.Admin && p.Project == "":`, without: "case p.Role == auth.Admin:",
 	},
 	{
+		tests: []string{"TestConnectionsToOtherPortsDoNotBlockTheServer/metrics"}, file: "internal/obs/registry.go",
+		guard: "connlimit.New(maxConns).Listen(listener)", without: "connlimit.New(1 << 20).Listen(listener)",
+	},
+	{
+		tests: []string{"TestConnectionsToOtherPortsDoNotBlockTheServer/gateway"}, file: "internal/dialect/listen.go",
+		guard: "connlimit.New(MaxConnections(connlimit.Descriptors())).Listen(l)", without: "connlimit.New(1 << 20).Listen(l)",
+	},
+	{
 		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
 		guard: "overwriteSecrets(listed)", without: "",
 	},
