@@ -5,8 +5,9 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
-TRIMPATH ?= -trimpath
-GOFLAGS_BUILD := $(TRIMPATH) -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
+# Also for tests, so that what was compiled in one clone is not compiled again in another.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+GOFLAGS_BUILD := -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
 # What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run
@@ -161,8 +162,6 @@ gen: ## generated files
 	go generate ./...
 	@scripts/web gen
 
-# The program that is tested is compiled as its tests are, or all that both consist of would be compiled twice.
-verify: export TRIMPATH =
 verify: ## exactly what CI runs
 	@scripts/need modules cc python3 pip node busybox redis-server torch
 	$(MAKE) fmt-check
