@@ -211,7 +211,7 @@ func TestGatewaySessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 	k := e.key(string(auth.Join), "", 0)
 	open := func(text string) (*websocket.Conn, string) {
 		t.Helper()
-		ws, resp, err := websocket.Dial(t.Context(), "ws://"+gateway+"/ws", nil) //nolint:bodyclose // not necessary after Dial
+		ws, resp, err := websocket.Dial(t.Context(), "ws://"+gateway+"/ws", nil)
 		if err != nil {
 			t.Fatal(err, resp)
 		}
@@ -226,7 +226,10 @@ func TestGatewaySessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 		return ws, string(answer)
 	}
 	ws, answer := open(fmt.Sprintf(`{"type":"auth","auth_type":"api_key","api_key":%q,"worker_id":"rig"}`, k.Secret))
-	var granted struct{ Status, Token string }
+	var granted struct {
+		Status string `json:"status"`
+		Token  string `json:"token"`
+	}
 	if err := json.Unmarshal([]byte(answer), &granted); err != nil || granted.Status != "success" || granted.Token == "" {
 		t.Fatalf("the worker is answered %s, %v", answer, err)
 	}
