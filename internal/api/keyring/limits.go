@@ -57,10 +57,12 @@ func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(),
 		limit = max(2, l.maxUsers/8)
 	}
 	switch {
-	case p.Role == auth.Admin && p.Project == "": // those of a project create as many keys as they like
+	case p.Role == auth.Admin && p.Project == "": // those of a project create keys, and let workers join, as they like
 		limit = l.maxAdmin
-	case p.Role == auth.Worker, p.Project == "" && (p.Role == auth.Join || p.Role == auth.Operator):
+	case p.Project == "" && (p.Role == auth.Worker || p.Role == auth.Join || p.Role == auth.Operator):
 		limit = l.maxWorker
+	case p.Role == auth.Worker:
+		limit, isUser = l.maxWorker, true
 	default:
 		isUser = true
 	}
