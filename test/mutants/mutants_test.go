@@ -151,7 +151,7 @@ func (m *mutant) results(t *testing.T, tests, program string) (map[string]string
 		name, _, _ = strings.Cut(name, "/")
 		top = append(top, name)
 	}
-	test := exec.CommandContext(t.Context(), "go", "tool", "test2json", tests, "-test.v=test2json", "-test.run", "^("+strings.Join(slices.Compact(top), "|")+")$")
+	test := exec.CommandContext(t.Context(), "go", "tool", "test2json", tests, "-test.v=test2json", "-test.timeout=5m", "-test.run", "^("+strings.Join(slices.Compact(top), "|")+")$")
 	test.Dir, test.Env = filepath.Join(root, "test/attack"), append(os.Environ(), "MUSTER_TEST_PROGRAM="+program)
 	out, err := test.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
