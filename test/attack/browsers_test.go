@@ -44,6 +44,11 @@ func TestBrowsersReachOnlyTheServersOwnNames(t *testing.T) {
 			if rec := e.do(r); rec.Code != want {
 				t.Errorf("a browser asks %q for %s: %d, want %d", host, path, rec.Code, want)
 			}
+			r.Header.Set("User-Agent", "curl/8.5.0") // which pages can set in Firefox and Safari
+			r.Header.Set("Accept-Language", "*")
+			if rec := e.do(r); rec.Code != want {
+				t.Errorf("a browser whose page gave it another name asks %q for %s: %d, want %d", host, path, rec.Code, want)
+			}
 		}
 	}
 }

@@ -308,6 +308,30 @@ return nil, err
 		guard: "if err := h.Check(r); err != nil {", without: "if err := error(nil); err != nil {",
 	},
 	{
+		tests: []string{"TestBrowsersReachOnlyTheServersOwnNames"}, file: "internal/browserguard/guard.go",
+		guard: `language && h.Get("Sec-Fetch-Mode") == ""`, without: "language && false",
+	},
+	{
+		tests: []string{"TestAnOpenUploadHoldsUpNoOtherProject"}, file: "internal/blob/dir.go",
+		guard: `return ownerUploads{d, "-" + hex.EncodeToString(sum[:8])}`, without: `return ownerUploads{d, "-" + hex.EncodeToString(sum[:0])}`,
+	},
+	{
+		tests: []string{"TestContinuedUploadsCostWhatTheyBring"}, file: "internal/blob/dir.go",
+		guard: "if saved, ok := d.hashes.Get(name); ok && saved.size == size && size > 0 {", without: "if saved, ok := d.hashes.Get(name); ok && saved.size < 0 {",
+	},
+	{
+		tests: []string{"TestUnreadBodiesAreCutOff"}, file: "internal/connlimit/connlimit.go",
+		guard: "if r.ContentLength != 0 {", without: "if false {",
+	},
+	{
+		tests: []string{"TestBadFoldersAreTheirUsersFault"}, file: "internal/agent/run/process/workdir.go",
+		guard: "reason = failed.Reason", without: "_ = failed",
+	},
+	{
+		tests: []string{"TestKeysWithOddFieldsAreRefused"}, file: "internal/api/access/keys.go",
+		guard: "strings.ContainsFunc(name, invalid)", without: "strings.ContainsFunc(name, invalid) && false",
+	},
+	{
 		tests: []string{"TestAllAnswersHaveSecurityHeaders"}, file: "internal/browserguard/guard.go",
 		guard: `h.Set("X-Content-Type-Options", "nosniff")`, without: "",
 	},
