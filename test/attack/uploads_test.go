@@ -114,14 +114,14 @@ func TestUnreadBodiesAreCutOff(t *testing.T) {
 				_, err := io.Copy(io.Discard, conn)
 				ended <- err
 			}()
-			tick, limit := time.NewTicker(200*time.Millisecond), time.After(awaitTimeout)
+			tick, limit := time.NewTicker(200*time.Millisecond), time.After(awaitTimeout/2)
 			defer tick.Stop()
 			for {
 				select {
 				case <-ended:
 					return
 				case <-limit:
-					t.Fatalf("the connection is open after %v", awaitTimeout)
+					t.Fatalf("the connection is open after %v", awaitTimeout/2)
 				case <-tick.C:
 					_, _ = conn.Write([]byte(" "))
 				}
@@ -152,7 +152,7 @@ func TestBadFoldersAreTheirUsersFault(t *testing.T) {
 		testkit.NoError(t, err)
 		e.Wait(job.ID, awaitTimeout)
 		if task := e.Tasks(job.ID)[0]; task.State != muster.Failed || task.Reason != muster.TaskInvalid || task.Attempt != 1 {
-			t.Errorf("%s: the task is %s (%s) after %d attempts: %s", name, task.State, task.Reason, task.Attempt, task.Message)
+			t.Fatalf("%s: the task is %s (%s) after %d attempts: %s", name, task.State, task.Reason, task.Attempt, task.Message)
 		}
 	}
 }

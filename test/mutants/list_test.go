@@ -483,6 +483,26 @@ return nil, err
 		guard: "[]string{p.a.Task.Project, p.d.ModelKey(p.input), p.python}", without: "[]string{p.d.ModelKey(p.input), p.python}",
 	},
 	{
+		tests: []string{"TestReadersDoNotSeeHiddenValues"}, file: "internal/api/redact/redact.go",
+		guard: "script.URL = hideURL(script.URL)", without: "_ = hideURL",
+	},
+	{
+		tests: []string{"TestReadersDoNotSeeHiddenValues"}, file: "internal/api/redact/redact.go",
+		guard: "t.Env[name] = hidden", without: "_ = hidden",
+	},
+	{
+		tests: []string{"TestPagesCannotUseTheDashboardsCookie"}, file: "internal/api/access/session.go",
+		guard: "if a.crossOrigin.Check(r) != nil {", without: "if false {",
+	},
+	{
+		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "internal/cli/app/exit.go",
+		guard: "addresses.Get().ReplaceAllStringFunc(err.Error(), muster.HideCredentials)", without: "cmp.Or(err.Error(), addresses.Get().String())",
+	},
+	{
+		tests: []string{"TestErrorsDoNotShowSettingsOfGateways"}, file: "internal/cli/app/help.go",
+		guard: "return first + `,…\"`", without: "_ = first\n\treturn quoted",
+	},
+	{
 		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "address.go",
 		guard: `return address[:start] + "xxxxx" + address[at:]`, without: "return address",
 	},
