@@ -20,3 +20,12 @@ func HideCredentials(address string) string {
 	}
 	return address[:start] + "xxxxx" + address[at:]
 }
+
+// RedactURL returns a URL for readers: without user, password and query, which may be a signature.
+func RedactURL(url string) string {
+	url, _, hasQuery := strings.Cut(HideCredentials(url), "?")
+	if hasQuery {
+		url += "?(hidden)"
+	}
+	return url
+}

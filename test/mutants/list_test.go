@@ -484,11 +484,15 @@ return nil, err
 	},
 	{
 		tests: []string{"TestReadersDoNotSeeHiddenValues"}, file: "internal/api/redact/redact.go",
-		guard: "script.URL = hideURL(script.URL)", without: "_ = hideURL",
+		guard: "script.URL = muster.RedactURL(script.URL)", without: "_ = muster.RedactURL",
+	},
+	{
+		tests: []string{"TestReadersDoNotSeeHiddenValues"}, file: "internal/agent/run/script/script.go",
+		guard: `"fetch the script from %s: %w", muster.RedactURL(rawURL), err)`, without: `"fetch the script from %s: %w", rawURL, err)`,
 	},
 	{
 		tests: []string{"TestReadersDoNotSeeHiddenValues"}, file: "internal/api/redact/redact.go",
-		guard: "t.Env[name] = hidden", without: "_ = hidden",
+		guard: "t.Env[name] = hidden", without: "_, _ = name, hidden",
 	},
 	{
 		tests: []string{"TestPagesCannotUseTheDashboardsCookie"}, file: "internal/api/access/session.go",

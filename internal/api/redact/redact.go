@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/muster-dev/muster"
 )
@@ -44,15 +43,6 @@ func hideEnv(spec *muster.Spec) *muster.Spec {
 	return &redacted
 }
 
-// hideURL returns a URL without its user, password and query, which may be a signature.
-func hideURL(url string) string {
-	url, _, hasQuery := strings.Cut(muster.HideCredentials(url), "?")
-	if hasQuery {
-		url += "?" + hidden
-	}
-	return url
-}
-
 // Task returns the spec of a stage or task with hidden values of environment variables, and the URL of its script without password and query.
 func Task(t muster.TaskSpec) muster.TaskSpec {
 	t.Env = maps.Clone(t.Env)
@@ -61,7 +51,7 @@ func Task(t muster.TaskSpec) muster.TaskSpec {
 	}
 	if t.Script != nil && t.Script.URL != "" {
 		script := *t.Script
-		script.URL = hideURL(script.URL)
+		script.URL = muster.RedactURL(script.URL)
 		t.Script = &script
 	}
 	return t
