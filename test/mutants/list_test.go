@@ -276,6 +276,10 @@ return nil, err
 		guard: `for i := range joined {`, without: `for i := range joined[:0] {`,
 	},
 	{
+		tests: []string{"TestNoWorkerHasTheIDOfAnotherAsItsName"}, file: "internal/sched/session.go",
+		guard: "err == nil && named.row.ID != ev.Worker.ID {", without: "err == nil && named.row.ID != ev.Worker.ID && false {",
+	},
+	{
 		tests: []string{"TestExpiredTokensLetNoWorkerJoin"}, file: "internal/api/keyring/keyring.go",
 		guard: `if key.ExpiresAt != 0 && muster.NewTime(time.Now()) >= key.ExpiresAt {`, without: `if false {`,
 	},
