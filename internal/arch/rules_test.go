@@ -149,7 +149,7 @@ var rules = map[string]rule{
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "bootclock", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
-	"obs":       {ring: shell, internal: []string{"link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "backoff", "eventbus", "sealing", "store", "traceparent", "wake"}},
@@ -158,7 +158,7 @@ var rules = map[string]rule{
 
 	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "backoff", "browserguard", "client", "connlimit", "lru", "ratelimit"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},
-	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client", "origin"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"dialect/fleet":   {ring: shell, internal: []string{"agent", "agent/progress", "agent/run", "agent/transfer", "backoff", "bootclock", "boltdb", "dialect", "link", "link/wslink", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind", "lru"}},
@@ -168,10 +168,10 @@ var rules = map[string]rule{
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
 	"dialect/mloc":            {ring: adapter, internal: []string{"atomicfile", "dag", "spec"}, external: []string{"github.com/redis/go-redis/v9"}},
-	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
+	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "origin", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
 	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"lru", "boltdb", "dialect/lenient", "atomicfile", "auth", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "origin", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serverd":      {ring: wiring},
 	"workerd":      {ring: wiring},

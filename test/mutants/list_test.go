@@ -400,8 +400,32 @@ return nil, err
 		guard: "if !s.c.NoNewPrivileges || os.Geteuid() != 0 || s.c.User == nil && s.sandbox == nil {", without: "if true {",
 	},
 	{
+		tests: []string{"TestWorkersOfOtherSystemsDoNotFollowRedirects"}, file: "internal/origin/origin.go",
+		guard: "copied.CheckRedirect = CheckRedirect", without: "",
+	},
+	{
+		tests: []string{"TestGatewaySessionsEndWhenTheirKeyIsRevoked"}, file: "internal/dialect/dtf/gateway_session.go",
+		guard: "s.background.Go(func() { s.watchKey(ctx, r.key) })", without: "",
+	},
+	{
+		tests: []string{"TestSecretsInOptionsAreHidden"}, file: "internal/cli/app/secret.go",
+		guard: "list = append(list, secretParts(arg)...)", without: "_ = secretParts",
+	},
+	{
+		tests: []string{"TestKeysOfAProjectDoNotBlockOthers"}, file: "internal/api/keyring/limits.go",
+		guard: `case p.Role == auth.Admin && p.Project == "":`, without: "case p.Role == auth.Admin:",
+	},
+	{
+		tests: []string{"TestConnectionsToOtherPortsDoNotBlockTheServer/metrics"}, file: "internal/obs/registry.go",
+		guard: "connlimit.New(maxConns).Listen(listener)", without: "connlimit.New(1 << 20).Listen(listener)",
+	},
+	{
+		tests: []string{"TestConnectionsToOtherPortsDoNotBlockTheServer/gateway"}, file: "internal/dialect/listen.go",
+		guard: "connlimit.New(MaxConnections(connlimit.Descriptors())).Listen(l)", without: "connlimit.New(1 << 20).Listen(l)",
+	},
+	{
 		tests: []string{"TestTaskCannotReadWorkerTokens"}, file: "internal/cli/app/secret.go",
-		guard: "overwriteSecrets(os.Args)", without: "",
+		guard: "overwriteSecrets(listed)", without: "",
 	},
 	{
 		tests: []string{"TestAnotherServerGetsNoKey", "TestInterceptingProxyIsRefused"}, file: "internal/origin/tls.go",
@@ -512,7 +536,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestErrorsDoNotShowThePasswordOfAURL"}, file: "address.go",
-		guard: `return address[:start] + "xxxxx" + address[at:]`, without: "return address",
+		guard: `return address[:start] + "xxxxx" + address[end:]`, without: "return address",
 	},
 	{
 		tests: []string{"TestTaskCannotSeeOtherProcesses"}, file: "internal/agent/isolation/view/view_linux.go",
