@@ -32,3 +32,12 @@ func findCredentials(address string) (start, end int) {
 	}
 	return start, at
 }
+
+// RedactURL returns a URL for readers: without user, password and query, which may be a signature.
+func RedactURL(url string) string {
+	url, _, hasQuery := strings.Cut(HideCredentials(url), "?")
+	if hasQuery {
+		url += "?(hidden)"
+	}
+	return url
+}

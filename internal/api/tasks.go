@@ -300,7 +300,7 @@ func (s *server) taskSpec(ctx context.Context, in *rest.TaskPath) (*rest.Respons
 	resp := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
 	resp.Spec = *dag.Bind(spec, task.ID.Num-group.First)
 	if p := principalOf(ctx); p.Job != 0 || auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil {
-		resp.Spec.Env = redact.Env(resp.Spec.Env)
+		resp.Spec = redact.Task(resp.Spec)
 	}
 	return rest.Respond(resp), nil
 }

@@ -28,11 +28,14 @@ func Headers(next http.Handler) http.Handler {
 	})
 }
 
-// FromBrowser reports whether a browser sent a request. What a page cannot change decides: browsers name themselves, and the
-// kind and origin of requests that pages make.
+// FromBrowser reports whether a browser sent a request. Browsers name themselves and the kind and origin of requests that pages make.
+// Firefox and Safari let a page change the name, and send no kind without TLS: every browser sends Accept-Language, which a page can
+// change but not remove. Programs do not, except those on Node.js, which always send Sec-Fetch-Mode beside it; no page can.
 func FromBrowser(r *http.Request) bool {
 	h := r.Header
-	return strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") || h.Get("Sec-Fetch-Site") != "" || h.Get("Origin") != "" || h.Get("Cookie") != ""
+	_, language := h["Accept-Language"]
+	return strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") || h.Get("Sec-Fetch-Site") != "" || h.Get("Origin") != "" || h.Get("Cookie") != "" ||
+		language && h.Get("Sec-Fetch-Mode") == ""
 }
 
 // Hosts are the names by which browsers reach a server.

@@ -58,7 +58,7 @@ func TestGuard(t *testing.T) {
 		}
 		return resp.StatusCode, string(b), resp.Header
 	}
-	for _, browser := range [][]string{{"User-Agent", "Mozilla/5.0 (X11)"}, {"Origin", "http://evil.example"}, {"Sec-Fetch-Site", "same-origin"}, {"Cookie", "a=b"}} {
+	for _, browser := range [][]string{{"User-Agent", "Mozilla/5.0 (X11)"}, {"Origin", "http://evil.example"}, {"Sec-Fetch-Site", "same-origin"}, {"Cookie", "a=b"}, {"User-Agent", "curl/8", "Accept-Language", ""}} {
 		status, body, header := get("/", "evil.example", browser...)
 		if status != http.StatusMisdirectedRequest || !strings.Contains(body, "--allow-host evil.example") || header.Get("X-Frame-Options") != "DENY" {
 			t.Errorf("%v: %d %s %v", browser, status, body, header)
@@ -66,6 +66,9 @@ func TestGuard(t *testing.T) {
 		if status, body, _ = get("/", "", browser...); status != http.StatusOK || body != "inside" {
 			t.Errorf("%v, the right name: %d %s", browser, status, body)
 		}
+	}
+	if status, _, _ := get("/", "muster.behind-a-proxy.example", "User-Agent", "node", "Accept-Language", "*", "Sec-Fetch-Mode", "cors"); status != http.StatusOK {
+		t.Errorf("a program on Node.js: %d", status)
 	}
 	status, _, header := get("/", "muster.behind-a-proxy.example")
 	if status != http.StatusOK {

@@ -23,6 +23,8 @@ const (
 	maxConns = 32_768
 	// minConns is the least number of connections that a server needs.
 	minConns = 32
+	// unreadTimeout is the time in which the part of a body that its handler left must arrive.
+	unreadTimeout = 10 * time.Second
 )
 
 // ConnsFor returns how many connections a process with a limit of descriptors may have. The other descriptors are for
@@ -194,7 +196,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// Handler tracks which connections have requests in progress. It must be the outermost handler.
+// Handler tracks which connections have requests in progress, and bounds the time for a body that its handler did not read: net/http
+// reads that before it sends the answer. It must be the outermost handler.
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(contextKey{}).(*conn)
@@ -205,6 +208,9 @@ func Handler(next http.Handler) http.Handler {
 		c.update(func() { c.sawRequest, c.serving = true, c.serving+1 })
 		defer c.update(func() { c.serving-- })
 		next.ServeHTTP(w, r)
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout)) // without it, until the client closes
+		}
 	})
 }
 

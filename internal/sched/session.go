@@ -44,6 +44,9 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	if err := placement.Validate(&ev.Worker); err != nil {
 		return err
 	}
+	if named, err := s.worker(muster.WorkerID(ev.Worker.Name)); err == nil && named.row.ID != ev.Worker.ID {
+		return muster.Errorf(muster.Invalid, "the name %q is the id of another worker, whose tasks it would get: choose another name (--name)", ev.Worker.Name)
+	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
 		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now, Pending: ev.Worker.Pending})

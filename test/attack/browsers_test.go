@@ -44,6 +44,11 @@ func TestBrowsersReachOnlyTheServersOwnNames(t *testing.T) {
 			if rec := e.do(r); rec.Code != want {
 				t.Errorf("a browser asks %q for %s: %d, want %d", host, path, rec.Code, want)
 			}
+			r.Header.Set("User-Agent", "curl/8.5.0") // which pages can set in Firefox and Safari
+			r.Header.Set("Accept-Language", "*")
+			if rec := e.do(r); rec.Code != want {
+				t.Errorf("a browser whose page gave it another name asks %q for %s: %d, want %d", host, path, rec.Code, want)
+			}
 		}
 	}
 }
@@ -83,6 +88,39 @@ func TestAllAnswersHaveSecurityHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		check("gateway "+path, r)
+	}
+}
+
+// TestPagesCannotUseTheDashboardsCookie checks that a page of another origin, also of another port of the server's host, to which browsers send
+// the cookie of the dashboard, changes nothing with it and opens no terminal in a task.
+func TestPagesCannotUseTheDashboardsCookie(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	task := e.attempt().Task
+	r := e.request(http.MethodPost, "/api/v1/session", "", strings.NewReader(`{"token":"`+e.AdminToken+`"}`))
+	r.Header.Set("Content-Type", "application/json")
+	cookie, _, _ := strings.Cut(e.do(r).Header().Get("Set-Cookie"), ";")
+	otherPort := http.Header{"Origin": {"http://127.0.0.1:1"}, "Sec-Fetch-Site": {"same-site"}}
+	for origin, header := range map[string]http.Header{
+		"another site": {"Origin": {"http://evil.example"}, "Sec-Fetch-Site": {"cross-site"}}, "another port": otherPort, "a sandboxed frame": {"Origin": {"null"}}, "an old browser": {"Origin": {"http://127.0.0.1:1"}},
+	} {
+		header.Set("Cookie", cookie)
+		for _, change := range []string{"POST /api/v1/jobs", "POST /api/v1/keys", "POST /api/v1/jobs/" + task.Job.String() + "/cancel", "DELETE /api/v1/session"} {
+			method, path, _ := strings.Cut(change, " ")
+			r := e.request(method, path, "", strings.NewReader(`{}`))
+			r.Header = header.Clone()
+			r.Header.Set("Content-Type", "application/json")
+			if rec := e.do(r); rec.Code != http.StatusForbidden {
+				t.Errorf("%s: %s: %d %s", origin, change, rec.Code, rec.Body)
+			}
+		}
+		ws, resp, err := websocket.Dial(t.Context(), "ws://"+e.Addr+"/api/v1/tasks/"+task.String()+"/exec", &websocket.DialOptions{HTTPHeader: header})
+		if err == nil {
+			_ = ws.CloseNow()
+		}
+		if resp == nil || resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: a terminal in a task: %v", origin, err)
+		}
 	}
 }
 

@@ -400,3 +400,20 @@ func TestExpiredTokensLetNoWorkerJoin(t *testing.T) {
 		t.Errorf("a join by an expired token: %d %s", status, answer)
 	}
 }
+
+// TestNoWorkerHasTheIDOfAnotherAsItsName lets a worker take the id of another one as its name, as which it would get the tasks that are for that
+// worker only: it is refused.
+func TestNoWorkerHasTheIDOfAnotherAsItsName(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	victim, thief := e.join("victim"), e.join("thief")
+	if _, f := e.greet(victim, "victim", nil); f.Welcome == nil {
+		t.Fatalf("the victim is answered %+v", f)
+	}
+	if _, f := e.greet(thief, string(victim.Worker), nil); f.Goodbye == nil || f.Goodbye.Code != muster.Invalid {
+		t.Errorf("a worker named as the victim's id is answered %+v", f)
+	}
+	if _, f := e.greet(thief, string(thief.Worker), nil); f.Welcome == nil {
+		t.Errorf("a worker named as its own id is answered %+v", f.Goodbye)
+	}
+}

@@ -398,3 +398,25 @@ func TestLastUseSurvivesARestart(t *testing.T) {
 		t.Errorf("a key that was not used: %+v", k)
 	}
 }
+
+// TestKeysWithOddFieldsAreRefused creates keys whose names draw on a terminal or look like another name, and whose projects, lifetimes and
+// bounds are none.
+func TestKeysWithOddFieldsAreRefused(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	for _, fields := range []string{
+		`"role":"viewer","project":"../x y"`, `"role":"viewer","project":"a/b"`, `"role":"viewer","project":".."`, `"role":"viewer","project":"` + strings.Repeat("x", 65) + `"`,
+		`"role":"viewer","name":"\u001b[2J"`, `"role":"viewer","name":"a\nb"`, `"role":"viewer","name":"a\u202eb"`, `"role":"viewer","name":" a"`, `"role":"viewer","name":"` + strings.Repeat("x", 65) + `"`,
+		`"role":"root"`, `"role":"worker"`, `"role":""`, `"role":"operator","project":"p"`, `"role":"viewer","ttl":-1`, `"role":"viewer","ttl":1e300`, `"role":"viewer","hash":"x"`,
+		`"role":"viewer","uses":1`, `"role":"join","uses":-1`, `"role":"join","tags":["a b"]`, `"role":"join","addresses":["10.0.0.0/99"]`,
+	} {
+		if !strings.Contains(fields, `"name"`) {
+			fields += `,"name":"a"`
+		}
+		r := e.request(http.MethodPost, "/api/v1/keys", e.AdminToken, strings.NewReader("{"+fields+"}"))
+		r.Header.Set("Content-Type", "application/json")
+		if rec := e.do(r); rec.Code != http.StatusBadRequest {
+			t.Errorf("{%s}: %d %s", fields, rec.Code, rec.Body)
+		}
+	}
+}

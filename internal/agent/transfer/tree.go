@@ -22,6 +22,7 @@ import (
 const (
 	maxTree  = 64 << 20 // bytes of a tree's JSON form
 	maxFiles = 500_000  // entries of a tree
+	maxName  = 255      // bytes of one file's name, as file systems allow
 )
 
 // FetchTree implements process.Transfer. Its errors are run.TaskErrors. The tree is not trusted: nothing is written outside dir, and no
@@ -93,6 +94,9 @@ func checkTree(t *muster.Tree) error {
 		f := &t.Files[i]
 		if !fs.ValidPath(f.Path) || f.Path == "." || strings.ContainsAny(f.Path, "\\\x00") {
 			return fmt.Errorf("%q is not a path inside a folder", f.Path)
+		}
+		if slices.ContainsFunc(strings.Split(f.Path, "/"), func(name string) bool { return len(name) > maxName }) {
+			return fmt.Errorf("%q has a name of more than %d bytes", muster.Truncate(f.Path), maxName)
 		}
 		if folder, ok := seen[f.Path]; ok {
 			if folder {

@@ -16,7 +16,8 @@ const hidden = "(hidden)"
 // hiddenValue is hidden as JSON.
 var hiddenValue = json.RawMessage(strconv.Quote(hidden))
 
-// ForLink returns a spec as a link to its job shows it: without notifications and values of environment variables, which may be secret.
+// ForLink returns a spec as a link to its job shows it: without notifications, values of environment variables, and passwords
+// and queries of URLs, which may be secret.
 func ForLink(spec *muster.Spec) *muster.Spec {
 	if spec == nil {
 		return nil
@@ -37,18 +38,23 @@ func hideEnv(spec *muster.Spec) *muster.Spec {
 	}
 	redacted.Tasks = slices.Clone(spec.Tasks)
 	for i := range redacted.Tasks {
-		redacted.Tasks[i].Env = Env(redacted.Tasks[i].Env)
+		redacted.Tasks[i] = Task(redacted.Tasks[i])
 	}
 	return &redacted
 }
 
-// Env returns env with hidden values.
-func Env(env map[string]string) map[string]string {
-	env = maps.Clone(env)
-	for name := range env {
-		env[name] = hidden
+// Task returns the spec of a stage or task with hidden values of environment variables, and the URL of its script without password and query.
+func Task(t muster.TaskSpec) muster.TaskSpec {
+	t.Env = maps.Clone(t.Env)
+	for name := range t.Env {
+		t.Env[name] = hidden
 	}
-	return env
+	if t.Script != nil && t.Script.URL != "" {
+		script := *t.Script
+		script.URL = muster.RedactURL(script.URL)
+		t.Script = &script
+	}
+	return t
 }
 
 // ForReader returns a spec as keys that may not submit jobs see it: notifications with their hosts only, and no values of environment variables.

@@ -18,18 +18,18 @@ func TestValuesAreHidden(t *testing.T) {
 			"other": {Type: muster.ParamString, Default: value, Enum: []json.RawMessage{value}},
 		},
 		Notify: []muster.Notify{{URL: "https://hooks.example.com/s3cret", Secret: "s3cret"}},
-		Tasks:  []muster.TaskSpec{{Name: "train", Env: map[string]string{"TOKEN": "s3cret"}}},
+		Tasks:  []muster.TaskSpec{{Name: "train", Env: map[string]string{"TOKEN": "s3cret"}, Script: &muster.Script{URL: "https://user:s3cret@example.com/run.sh?signature=s3cret"}}},
 	}
 	for name, seen := range map[string]*muster.Spec{"a reader": redact.ForReader(spec), "a link": redact.ForLink(spec)} {
 		b, err := json.Marshal(seen)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(b), "s3cret") || !strings.Contains(string(b), `"token":{"type":"string","value":"(hidden)"}`) {
+		if strings.Contains(string(b), "s3cret") || !strings.Contains(string(b), `"token":{"type":"string","value":"(hidden)"}`) || seen.Tasks[0].Script.URL != "https://xxxxx@example.com/run.sh?(hidden)" {
 			t.Errorf("%s sees %s", name, b)
 		}
 	}
-	if string(spec.Params["token"].Value) != string(value) || spec.Tasks[0].Env["TOKEN"] != "s3cret" {
+	if string(spec.Params["token"].Value) != string(value) || spec.Tasks[0].Env["TOKEN"] != "s3cret" || !strings.Contains(spec.Tasks[0].Script.URL, "s3cret") {
 		t.Errorf("the spec was changed: %+v", spec)
 	}
 }

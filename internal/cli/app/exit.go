@@ -10,6 +10,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/term"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // The exit statuses. The commands run and wait also return a task's exit code. ExitCodes describes all of them.
@@ -85,9 +86,12 @@ func (a *App) reportError(err error) int {
 	return cmp.Or(exitStatuses[muster.CodeOf(err)], ExitFailed)
 }
 
-// PrintError prints an error and its fields, except for those in the message.
+// addresses are URLs in a message.
+var addresses = lazyregexp.New(`[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'` + "`" + `]+`)
+
+// PrintError prints an error and its fields, except for those in the message. URLs in it are printed without user and password.
 func (a *App) PrintError(err error) {
-	a.Messagef("%s %v", a.Err.Paint(term.Red, "muster:"), err)
+	a.Messagef("%s %s", a.Err.Paint(term.Red, "muster:"), addresses.Get().ReplaceAllStringFunc(err.Error(), muster.HideCredentials))
 	if e, ok := errors.AsType[*muster.Error](err); ok {
 		for _, f := range e.Fields {
 			if !strings.Contains(e.Message, f.Message) {

@@ -241,7 +241,7 @@ func (c *Command) usageError(_ context.Context, cmd *cli.Command, err error, _ b
 		if hint := c.ValueHints[m[2]]; hint != "" {
 			m[3] += "; " + hint
 		}
-		return muster.Errorf(muster.Invalid, "invalid value %s for %s: %s", m[1], withDashes(m[2]), m[3])
+		return muster.Errorf(muster.Invalid, "invalid value %s for %s: %s", shown(m[1]), withDashes(m[2]), m[3])
 	}
 	return muster.Errorf(muster.Invalid, "%s; see %s", text, help)
 }
@@ -255,9 +255,18 @@ func hasJSONOutput(f cli.Flag) bool {
 // translateFlagError rewords errors that the library returns before a command starts.
 func translateFlagError(err error) error {
 	if m := wrongEnv.Get().FindStringSubmatch(err.Error()); m != nil {
-		return muster.Errorf(muster.Invalid, "invalid value %s for the variable %s: %s", m[1], m[2], m[4])
+		return muster.Errorf(muster.Invalid, "invalid value %s for the variable %s: %s", shown(m[1]), m[2], m[4])
 	}
 	return muster.Errorf(muster.Invalid, "%w", err)
+}
+
+// shown returns a quoted value for a message: without the settings of one like SYSTEM,token=TOKEN.
+func shown(quoted string) string {
+	first, settings, _ := strings.Cut(quoted, ",")
+	if !strings.Contains(settings, "=") {
+		return quoted
+	}
+	return first + `,…"`
 }
 
 func withDashes(name string) string {

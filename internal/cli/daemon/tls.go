@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 
@@ -48,8 +49,8 @@ func (c *tlsOptions) certs(publicHost string) (certs.Config, error) {
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls, --tls-cert and --acme exclude each other: the certificate is made by this server, read from a file, or of a public authority")
 	case len(c.acme.Domains) == 0 && (c.acme.Email != "" || c.acme.Directory != "" || c.acme.Challenge != ""):
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-http, --acme-email and --acme-directory need --acme")
-	case c.acme.Directory != "" && !strings.HasPrefix(c.acme.Directory, "https://"):
-		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-directory: %q is not a URL that begins with https://", c.acme.Directory)
+	case c.acme.Directory != "" && !isDirectory(c.acme.Directory):
+		return certs.Config{}, muster.Errorf(muster.Invalid, "--acme-directory: %q is not a URL that begins with https:// and has no password", muster.HideCredentials(c.acme.Directory))
 	case c.clientCA != "" && !c.own && c.certFile == "" && len(c.acme.Domains) == 0:
 		return certs.Config{}, muster.Errorf(muster.Invalid, "--tls-client-ca needs --tls, --tls-cert or --acme")
 	case !c.own && len(c.names) > 0:
@@ -83,4 +84,10 @@ func (a *runner) warnUnencrypted(server *serverd.Server) {
 		advice = "add tls=on to --dialect, or use a tunnel"
 	}
 	a.Warnf("connections to %s are not encrypted, so others in the network can read keys and data: %s", strings.Join(open, " and "), advice)
+}
+
+// isDirectory reports whether address may be that of an authority. One with a password, which no authority needs, would be logged.
+func isDirectory(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil
 }

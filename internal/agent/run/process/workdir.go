@@ -92,7 +92,11 @@ func (a *Attempt) fetchInputs(ctx context.Context) error {
 		}
 		a.SetStep("fetching the project's files")
 		if err := a.executor.deps.Transfer.FetchTree(ctx, hash, a.Dir); err != nil {
-			return run.Failf(muster.FetchFailed, "fetch the project's files: %w", err)
+			reason := muster.FetchFailed
+			if failed, ok := errors.AsType[*run.TaskError](err); ok {
+				reason = failed.Reason // such as TaskInvalid: another worker gets the same list of files
+			}
+			return run.Failf(reason, "fetch the project's files: %w", err)
 		}
 	}
 	if stdin := a.Task.Spec.Stdin; stdin != "" {

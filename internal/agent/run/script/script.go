@@ -127,25 +127,25 @@ func (f *fetcher) get(ctx context.Context, rawURL, wantHash string) ([]byte, err
 		if urlErr, ok := errors.AsType[*url.Error](err); ok {
 			err = urlErr.Err // its own text repeats the URL
 		}
-		return nil, run.Failf(reason, "fetch the script from %s: %w", u.Redacted(), err)
+		return nil, run.Failf(reason, "fetch the script from %s: %w", muster.RedactURL(rawURL), err)
 	}
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests:
-		return nil, run.Failf(muster.FetchFailed, "fetch the script: %s returned %s", u.Redacted(), resp.Status)
+		return nil, run.Failf(muster.FetchFailed, "fetch the script: %s returned %s", muster.RedactURL(rawURL), resp.Status)
 	case resp.StatusCode != http.StatusOK:
-		return nil, run.Failf(muster.TaskInvalid, "fetch the script: %s returned %s", u.Redacted(), resp.Status)
+		return nil, run.Failf(muster.TaskInvalid, "fetch the script: %s returned %s", muster.RedactURL(rawURL), resp.Status)
 	}
 	script, err := io.ReadAll(io.LimitReader(resp.Body, maxScript+1))
 	if err != nil {
 		return nil, run.Failf(muster.FetchFailed, "fetch the script: %w", err)
 	}
 	if len(script) > maxScript {
-		return nil, run.Failf(muster.TaskInvalid, "the script at %s is larger than %s", u.Redacted(), muster.Size(maxScript))
+		return nil, run.Failf(muster.TaskInvalid, "the script at %s is larger than %s", muster.RedactURL(rawURL), muster.Size(maxScript))
 	}
 	sum := sha256.Sum256(script)
 	if got := hex.EncodeToString(sum[:]); wantHash != "" && !strings.EqualFold(got, wantHash) {
-		return nil, run.Failf(muster.TaskInvalid, "the script at %s has SHA-256 %s, but the spec requires %s", u.Redacted(), got, wantHash)
+		return nil, run.Failf(muster.TaskInvalid, "the script at %s has SHA-256 %s, but the spec requires %s", muster.RedactURL(rawURL), got, wantHash)
 	}
 	return script, nil
 }
