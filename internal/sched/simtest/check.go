@@ -87,6 +87,9 @@ func (w *simulation) checkSend(cmd sched.Command) error {
 	}
 	groups := w.disk.groupsOf(m.Attempt.Task.Job)
 	for _, need := range m.Spec.Needs {
+		if m.Spec.RunsAfterFailure() {
+			break // a retry of what it needs does not stop it; see checkDecision
+		}
 		i := slices.IndexFunc(groups, func(g muster.Group) bool { return g.Name == need })
 		if g := groups[i]; g.Counts[muster.Succeeded] != int64(g.Size) {
 			return fmt.Errorf("attempt %s starts before %s is done", m.Attempt, need)

@@ -228,6 +228,9 @@ func (w *simulation) faultEvents() []sched.Event {
 func (w *simulation) newSpec() *muster.Spec {
 	priority := []int{10, 50, 50, 90}[w.rng.IntN(4)]
 	s := &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Priority: &priority}
+	if w.rng.IntN(3) == 0 {
+		s.OnFailure, s.MaxFailures = muster.OnFailureStop, w.rng.IntN(3)
+	}
 	stages := 1
 	if w.rng.IntN(3) == 0 {
 		stages = 2 + w.rng.IntN(3)
@@ -250,6 +253,7 @@ func (w *simulation) newSpec() *muster.Spec {
 			t.Inputs = []muster.Input{{From: t.Needs[n-1], Name: "out.bin"}}
 		}
 		w.setResources(&t)
+		w.setPolicies(s, &t)
 		s.Tasks = append(s.Tasks, t)
 	}
 	return s
