@@ -39,7 +39,8 @@ var rules = map[string]rule{
 	"usageseries":  {ring: pure},
 	"retention":    {ring: pure},
 	"cid":          {ring: pure},
-	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue", "sched/retry"}},
+	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/health", "sched/queue", "sched/retry"}},
+	"sched/health": {ring: pure},
 	"sched/retry":  {ring: pure},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -175,7 +176,7 @@ type worker struct {
 	sessionStart  muster.Time                   // start of the session
 	renewals      uint64                        // heartbeats so far
 	load          *muster.Load
-	health        healthRecord
+	health        health.Record
 	avoided       bool // as last published: its health closes it
 	timer         queue.Timer
 	dirty         bool
