@@ -190,6 +190,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	if v.Spec != nil && t.Group < len(v.Spec.Tasks) {
 		addSpecDetails(f, &v.Spec.Tasks[t.Group])
 	}
+	f.Add("result of", origin(t))
 	f.Add("worker", term.Sanitize(app.WorkerName(t.Worker, t.WorkerName)))
 	for i := range v.attempts {
 		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))
@@ -211,6 +212,14 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	for _, art := range t.Artifacts {
 		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Sanitize(art.Name), muster.Size(art.Size)))
 	}
+}
+
+// origin returns the task whose result a task has, or "".
+func origin(t *muster.Task) string {
+	if t.Origin == (muster.TaskID{}) {
+		return ""
+	}
+	return t.Origin.String()
 }
 
 // lateReports prints the reports that arrived after their attempt was lost.

@@ -70,14 +70,7 @@ func Check(s *muster.Spec) []muster.FieldError {
 	for i := range s.Tasks {
 		stages[s.Tasks[i].Name] = i
 	}
-	needs := make([][]int, len(s.Tasks))
-	for i := range s.Tasks {
-		for _, need := range s.Tasks[i].Needs {
-			if j, ok := stages[need]; ok {
-				needs[i] = append(needs[i], j)
-			}
-		}
-	}
+	needs := needsOf(s)
 	conditions := 0
 	for i := range s.Tasks {
 		c := checker{spec: s, stage: i, stages: stages, needs: needs}

@@ -71,8 +71,13 @@ func (e *Engine) Ping(ctx context.Context) error {
 // commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
 // same job, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
+	return e.submit(ctx, spec, by, nil)
+}
+
+// submit is Submit with the tasks that the job reuses, which the engine's goroutine asks for; reused may be nil.
+func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, reused func() (map[int][]muster.Task, error)) (muster.JobID, error) {
 	askedAt := time.Now()
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
+	return call(ctx, e, reused != nil, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
 			known, ok, err := e.findIdempotent(ctx, now, by, b)
 			if err != nil {
@@ -86,7 +91,14 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id, uid := st.NextJob(), traceparent.NewUID(ctx)
-		if err := st.Apply(now, sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
+		ev := sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}
+		if reused != nil {
+			var err error
+			if ev.Reused, err = reused(); err != nil {
+				return 0, err
+			}
+		}
+		if err := st.Apply(now, ev); err != nil {
 			return 0, err
 		}
 		b.submitted = append(b.submitted, sched.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})

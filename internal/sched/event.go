@@ -15,6 +15,9 @@ type Submit struct {
 	UID   string // globally unique
 	Spec  *muster.Spec
 	Owner string
+
+	// Reused are the tasks of an earlier job whose results the job has, for whole stages by number, in the order of their elements.
+	Reused map[int][]muster.Task
 }
 
 // Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil. Ended tasks

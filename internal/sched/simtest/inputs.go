@@ -59,7 +59,11 @@ func (w *simulation) userEvents() []sched.Event {
 	var events []sched.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
 		w.stats.submits++
-		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+		ev := sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"}
+		if n := len(w.disk.jobs); n > 0 && w.rng.IntN(2) == 0 {
+			w.rerun(&ev, muster.JobID(1+w.rng.IntN(n)))
+		}
+		events = append(events, ev)
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
 		id := muster.JobID(1 + w.rng.IntN(n))

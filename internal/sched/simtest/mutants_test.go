@@ -139,6 +139,14 @@ var mutants = []struct {
 		caught: `tasks of the array stage-\d of job \d+ run at once, and its limit is`,
 	},
 	{
+		name: "a reused task has no result",
+		file: "internal/sched/submit.go",
+		old:  "Result: o.Result, Artifacts: o.Artifacts,",
+		new:  "Artifacts: o.Artifacts,",
+
+		caught: `task \S+ is succeeded at attempt 0 with the result , and \S+, whose result it has|has the result ""`,
+	},
+	{
 		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
 		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
+	"github.com/muster-dev/muster/internal/sched"
 )
 
 // conditions are the expressions of when that the simulation draws: with %s the name of a stage that the stage needs, and what they are
@@ -14,13 +16,21 @@ var conditions = []struct {
 	array bool // for a stage that is an array
 	value func(tasks []muster.Task) verdict
 }{
-	{"${%s.result.attempt} == 1", false, func(tasks []muster.Task) verdict { return runsIf(tasks[0].Attempt == 1) }},
-	{"${%s.exit_code} + ${%[1]s.result.attempt} > 1", false, func(tasks []muster.Task) verdict { return runsIf(*tasks[0].ExitCode+tasks[0].Attempt > 1) }},
+	{"${%s.result.attempt} == 1", false, func(tasks []muster.Task) verdict { return runsIf(attemptOf(tasks[0]) == 1) }},
+	{"${%s.exit_code} + ${%[1]s.result.attempt} > 1", false, func(tasks []muster.Task) verdict { return runsIf(*tasks[0].ExitCode+attemptOf(tasks[0]) > 1) }},
 	{"max(${%s.*.result.attempt}) < 2", true, func(tasks []muster.Task) verdict {
-		return runsIf(!slices.ContainsFunc(tasks, func(t muster.Task) bool { return t.Attempt >= 2 }))
+		return runsIf(!slices.ContainsFunc(tasks, func(t muster.Task) bool { return attemptOf(t) >= 2 }))
 	}},
 	{"len(${%s.*.result.attempt}) > 9", true, func(tasks []muster.Task) verdict { return runsIf(len(tasks) > 9) }},
 	{"${%s.result.nothing} > 0", false, func([]muster.Task) verdict { return fails }},
+}
+
+// attemptOf returns the attempt in a task's result: see resultOf.
+func attemptOf(t muster.Task) (n int) {
+	if _, err := fmt.Sscanf(string(t.Result), `{"attempt":%d}`, &n); err != nil {
+		panic(fmt.Sprintf("task %s has the result %q", t.ID, t.Result))
+	}
+	return n
 }
 
 // verdict says what must become of the waiting tasks of a stage.
@@ -84,6 +94,11 @@ func (w *simulation) commit(rows muster.Rows, retried []muster.JobID) error {
 			return err
 		}
 	}
+	for _, t := range rows.Tasks {
+		if err := w.checkReused(t); err != nil {
+			return err
+		}
+	}
 	for _, g := range rows.Groups {
 		if err := w.checkLimit(g); err != nil {
 			return err
@@ -139,7 +154,7 @@ func (w *simulation) checkLimit(g muster.Group) error {
 func (w *simulation) checkDecision(before map[groupKey]muster.Group, g muster.Group) error {
 	needs := w.disk.jobs[g.Job].Spec.Tasks[g.Index].Needs
 	was := before[groupKey{g.Job, g.Index}]
-	if was.Size == 0 && len(needs) > 0 { // new
+	if was.Size == 0 && len(needs) > 0 && g.Counts[muster.Succeeded] < int64(g.Size) { // new, and not reused
 		was.Counts[muster.Waiting] = int64(g.Size)
 	}
 	if was.Counts[muster.Waiting] == 0 {
@@ -220,4 +235,34 @@ func upstream(s *muster.Spec, stage int) map[int]bool {
 		}
 	}
 	return found
+}
+
+// rerun makes ev the submission of a job that runs another one again from a random stage, if it may.
+func (w *simulation) rerun(ev *sched.Submit, id muster.JobID) {
+	job := w.disk.jobs[id]
+	job.Groups = w.disk.groupsOf(id)
+	from := w.rng.IntN(len(job.Groups))
+	stages, err := dag.Reusable(&job, job.Spec, job.Groups[from].Name)
+	if err != nil || len(stages) == 0 || w.disk.removed[id] {
+		return
+	}
+	w.stats.reused++
+	ev.Spec, ev.Reused = job.Spec, map[int][]muster.Task{}
+	for _, i := range stages {
+		for e := range job.Groups[i].Size {
+			ev.Reused[i] = append(ev.Reused[i], w.disk.tasks[muster.TaskID{Job: id, Num: job.Groups[i].First + e}])
+		}
+	}
+}
+
+// checkReused checks that a task that was not run has the result and the artifacts of the task that it names.
+func (w *simulation) checkReused(t muster.Task) error {
+	if t.Origin == (muster.TaskID{}) {
+		return nil
+	}
+	o := w.disk.tasks[t.Origin]
+	if o.State != muster.Succeeded || t.State != muster.Succeeded || t.Attempt != 0 || string(o.Result) != string(t.Result) || !slices.Equal(o.Artifacts, t.Artifacts) {
+		return fmt.Errorf("task %s is %s at attempt %d with the result %s, and %s, whose result it has, is %s with %s", t.ID, t.State, t.Attempt, t.Result, t.Origin, o.State, o.Result)
+	}
+	return nil
 }

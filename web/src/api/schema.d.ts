@@ -2986,6 +2986,7 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             not_before?: string;
+            origin?: string;
             /** Format: double */
             progress?: number;
             /**
@@ -3764,7 +3765,12 @@ export interface operations {
     };
     "submit-job": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description an earlier job of the project, whose results the job takes for the stages before from */
+                rerun?: string;
+                /** @description with rerun: the first stage that runs again, with all that need it */
+                from?: string;
+            };
             header?: {
                 /** @description repeating a request with the same key and body returns the same job */
                 "Idempotency-Key"?: string;
