@@ -175,7 +175,11 @@ func (v *jobView) drawStages(a *app.App, wide bool, now time.Time) error {
 			t := &v.Spec.Tasks[g.Index]
 			needs, command = strings.Join(t.Needs, ","), formatCommand(t)
 		}
-		table.AddRow(g.Name, needs, span.String(), g.Counts.StageState(), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), app.FormatCounts(g.Counts, wide),
+		tasks, done := span.String(), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size)
+		if g.Unsized {
+			tasks, done = tasks+"-?", "0/?"
+		}
+		table.AddRow(g.Name, needs, tasks, g.Counts.StageState(), done, app.FormatCounts(g.Counts, wide),
 			app.Elapsed(g.StartedAt, g.FinishedAt, now), app.ShortImage(app.TaskImage(&muster.Task{Group: g.Index}, v.Spec)), command)
 	}
 	return table.Draw(a.Out)

@@ -75,7 +75,7 @@ func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 }
 
 // submit is Submit with the tasks that the job reuses, which the engine's goroutine asks for; reused may be nil.
-func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, reused func() (map[int][]muster.Task, error)) (muster.JobID, error) {
+func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, reused func() (map[int]sched.Reused, error)) (muster.JobID, error) {
 	askedAt := time.Now()
 	return call(ctx, e, reused != nil, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
+	"github.com/muster-dev/muster/internal/sched"
 	"github.com/muster-dev/muster/internal/store"
 )
 
@@ -22,7 +23,7 @@ func (e *Engine) Rerun(ctx context.Context, spec *muster.Spec, by store.Idempote
 	if err != nil {
 		return 0, err
 	}
-	return e.submit(ctx, spec, by, func() (map[int][]muster.Task, error) {
+	return e.submit(ctx, spec, by, func() (map[int]sched.Reused, error) {
 		if !o.changed {
 			return reused, nil
 		}
@@ -31,7 +32,7 @@ func (e *Engine) Rerun(ctx context.Context, spec *muster.Spec, by store.Idempote
 }
 
 // reusedTasks reads the tasks of the stages that a job reuses.
-func (e *Engine) reusedTasks(ctx context.Context, spec *muster.Spec, of muster.JobID, from string) (map[int][]muster.Task, error) {
+func (e *Engine) reusedTasks(ctx context.Context, spec *muster.Spec, of muster.JobID, from string) (map[int]sched.Reused, error) {
 	job, err := e.cfg.Store.Job(ctx, of)
 	if err != nil {
 		return nil, err
@@ -43,7 +44,7 @@ func (e *Engine) reusedTasks(ctx context.Context, spec *muster.Spec, of muster.J
 	if err != nil {
 		return nil, err
 	}
-	reused, n := make(map[int][]muster.Task, len(stages)), 0
+	reused, n := make(map[int]sched.Reused, len(stages)), 0
 	for _, i := range stages {
 		for _, g := range job.Groups {
 			if g.Name != spec.Tasks[i].Name {
@@ -53,9 +54,11 @@ func (e *Engine) reusedTasks(ctx context.Context, spec *muster.Spec, of muster.J
 				return nil, muster.Errorf(muster.TooLarge, "the new job would reuse more than %d tasks of job %s: submit it as a whole", maxMaterialized, of)
 			}
 			q := store.TaskQuery{Job: of, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-			if reused[i], err = e.readTasks(ctx, q, maxMaterialized); err != nil {
+			tasks, err := e.readTasks(ctx, q, maxMaterialized)
+			if err != nil {
 				return nil, err
 			}
+			reused[i] = sched.Reused{Tasks: tasks, Resolved: g.Resolved}
 		}
 	}
 	return reused, nil

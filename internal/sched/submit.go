@@ -28,13 +28,17 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), UnmaterializedState: muster.Waiting, UnmaterializedSince: now,
 			Retained: reads[i] || t.Gang != nil,
 		}
-		if g.Size < 1 || g.Size > muster.MaxTasks-first {
-			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, g.Size, muster.MaxTasks)
+		if g.Size < 1 || t.Reserved() > muster.MaxTasks-first {
+			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, t.Reserved(), muster.MaxTasks)
 		}
-		first += g.Size
-		switch rows, reused := ev.Reused[i]; {
-		case reused && len(rows) != g.Size:
-			return muster.Errorf(muster.Internal, "stage %q has %d tasks, and %d are reused", t.Name, g.Size, len(rows))
+		first += t.Reserved()
+		old, reused := ev.Reused[i]
+		if g.Resolved = old.Resolved; reused && t.DynamicArray() && old.Resolved != nil {
+			g.Size = old.Resolved.Size()
+		}
+		switch {
+		case reused && len(old.Tasks) != g.Size:
+			return muster.Errorf(muster.Internal, "stage %q has %d tasks, and %d are reused", t.Name, g.Size, len(old.Tasks))
 		case reused:
 			g.UnmaterializedState, g.Materialized, g.FinishedAt = muster.Succeeded, g.Size, now
 		case len(t.Needs) == 0:
@@ -57,8 +61,8 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 	s.touchJob(j)
 	for _, g := range j.groups {
 		s.changedGroup(g)
-		if rows, reused := ev.Reused[g.row.Index]; reused {
-			s.reuse(now, g, rows)
+		if old, reused := ev.Reused[g.row.Index]; reused {
+			s.reuse(now, g, old.Tasks)
 		} else if g.row.UnmaterializedState == muster.Queued {
 			s.enqueueRest(g)
 			s.armGroup(g)

@@ -139,6 +139,22 @@ var mutants = []struct {
 		caught: `tasks of the array stage-\d of job \d+ run at once, and its limit is`,
 	},
 	{
+		name: "a part of the elements is lost",
+		file: "internal/dag/fanout.go",
+		old:  "t.Array.FanOut(items)",
+		new:  "t.Array.FanOut(items[:(len(items)+1)/2])",
+
+		caught: `has \d tasks, and its array \$\{stage-\d.result.(list|attempt)\}\S* has \d elements`,
+	},
+	{
+		name: "the size of a stage is not committed with its elements",
+		file: "internal/sched/fanout.go",
+		old:  "g.job.row.Counts[muster.Waiting] += int64(more)",
+		new:  "g.job.row.Counts[muster.Waiting] += 0 * int64(more)",
+
+		caught: `job \d+ (says|counts)|the state is inconsistent`,
+	},
+	{
 		name: "a reused task has no result",
 		file: "internal/sched/submit.go",
 		old:  "Result: o.Result, Artifacts: o.Artifacts,",

@@ -3,6 +3,7 @@ package simtest
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
@@ -27,7 +28,7 @@ var conditions = []struct {
 
 // attemptOf returns the attempt in a task's result: see resultOf.
 func attemptOf(t muster.Task) (n int) {
-	if _, err := fmt.Sscanf(string(t.Result), `{"attempt":%d}`, &n); err != nil {
+	if _, err := fmt.Sscanf(string(t.Result), `{"attempt":%d,`, &n); err != nil {
 		panic(fmt.Sprintf("task %s has the result %q", t.ID, t.Result))
 	}
 	return n
@@ -52,6 +53,13 @@ func runsIf(met bool) verdict {
 
 // setPolicies draws when a stage runs and how many of its tasks run at once.
 func (w *simulation) setPolicies(s *muster.Spec, t *muster.TaskSpec) {
+	if i := w.rng.IntN(len(s.Tasks) + 1); t.Gang == nil && i < len(s.Tasks) && slices.Contains(t.Needs, s.Tasks[i].Name) && !s.Tasks[i].HasElements() && w.rng.IntN(2) == 0 {
+		array, err := muster.ParseArray("${" + s.Tasks[i].Name + ".result." + []string{"attempt", "list"}[w.rng.IntN(2)] + "}")
+		if err != nil {
+			panic(err)
+		}
+		t.Array, t.Inputs = &array, nil
+	}
 	if t.Array != nil && w.rng.IntN(2) == 0 {
 		t.Array.Limit = 1 + w.rng.IntN(4)
 	}
@@ -164,6 +172,17 @@ func (w *simulation) checkDecision(before map[groupKey]muster.Group, g muster.Gr
 	if !final {
 		return nil
 	}
+	if size, dynamic := w.elements(g); dynamic && want == runs {
+		switch {
+		case size == 0:
+			want = skips
+		case size < 0:
+			want = fails
+		case g.Counts[muster.Queued]+g.Counts[muster.Assigned]+g.Counts[muster.Running] > 0 && g.Size != size:
+			return fmt.Errorf("stage %s of job %d has %d tasks, and its array %s has %d elements", g.Name, g.Job, g.Size, w.disk.jobs[g.Job].Spec.Tasks[g.Index].Array, size)
+		}
+		w.stats.fannedOut++
+	}
 	started, skipped, left := active(g.Counts)-active(was.Counts), g.Counts[muster.Skipped]-was.Counts[muster.Skipped], g.Counts[muster.Waiting]
 	wrong := started > 0 && want != runs || skipped > 0 && want != skips || left > 0 && want != waits ||
 		want == fails && g.Counts[muster.Failed]+g.Counts[muster.Cancelled] == 0
@@ -182,6 +201,25 @@ func (w *simulation) checkDecision(before map[groupKey]muster.Group, g muster.Gr
 
 func active(c muster.Counts) int64 {
 	return c[muster.Queued] + c[muster.Assigned] + c[muster.Running] + c[muster.Cancelling]
+}
+
+// elements is a model of arrays that another stage determines: how many elements it has by now, -1 if it has no result.
+func (w *simulation) elements(g muster.Group) (n int, dynamic bool) {
+	t := &w.disk.jobs[g.Job].Spec.Tasks[g.Index]
+	if !t.DynamicArray() {
+		return 0, false
+	}
+	stage, field, _ := strings.Cut(t.Array.From, ".result.")
+	groups := w.disk.groupsOf(g.Job)
+	i := slices.IndexFunc(groups, func(n muster.Group) bool { return n.Name == stage })
+	source := w.disk.tasks[muster.TaskID{Job: g.Job, Num: groups[i].First}]
+	if len(source.Result) == 0 {
+		return -1, true
+	}
+	if n = attemptOf(source); field == "list" {
+		n = listLength(n)
+	}
+	return n, true
 }
 
 // decide is a model of when. It is not final if a stage that the decision depends on may have ended after it, in the same commit.
@@ -247,11 +285,13 @@ func (w *simulation) rerun(ev *sched.Submit, id muster.JobID) {
 		return
 	}
 	w.stats.reused++
-	ev.Spec, ev.Reused = job.Spec, map[int][]muster.Task{}
+	ev.Spec, ev.Reused = job.Spec, map[int]sched.Reused{}
 	for _, i := range stages {
+		old := sched.Reused{Resolved: job.Groups[i].Resolved}
 		for e := range job.Groups[i].Size {
-			ev.Reused[i] = append(ev.Reused[i], w.disk.tasks[muster.TaskID{Job: id, Num: job.Groups[i].First + e}])
+			old.Tasks = append(old.Tasks, w.disk.tasks[muster.TaskID{Job: id, Num: job.Groups[i].First + e}])
 		}
+		ev.Reused[i] = old
 	}
 }
 

@@ -45,7 +45,7 @@ type simulation struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
-	breakdowns, avoided, handbacks, edits, holds, removals, met, unmet, stopped, limited, reused                   int
+	breakdowns, avoided, handbacks, edits, holds, removals, met, unmet, stopped, limited, reused, fannedOut        int
 }
 
 // packet is one message of one session.
@@ -396,7 +396,7 @@ func (s stats) add(o stats) stats {
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
 		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
 		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds, s.removals + o.removals,
-		s.met + o.met, s.unmet + o.unmet, s.stopped + o.stopped, s.limited + o.limited, s.reused + o.reused,
+		s.met + o.met, s.unmet + o.unmet, s.stopped + o.stopped, s.limited + o.limited, s.reused + o.reused, s.fannedOut + o.fannedOut,
 	}
 }
 
@@ -404,5 +404,5 @@ func (s stats) add(o stats) stats {
 func (s stats) lowest() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
 		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds, s.removals,
-		s.met, s.unmet, s.stopped, s.limited, s.reused)
+		s.met, s.unmet, s.stopped, s.limited, s.reused, s.fannedOut)
 }

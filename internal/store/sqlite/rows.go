@@ -14,7 +14,7 @@ const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
-		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held, log_bytes"
+		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held, log_bytes, unsized"
 	retentionColumns = "kept_at, logs_removed_at, artifacts_removed_at"
 	jobRead          = jobColumns + ", " + retentionColumns // what readers get; only writeRetention changes the last ones
 	totalColumns     = "project, " + countColumns
@@ -207,6 +207,7 @@ func (r row) job(j *muster.Job) {
 	number(r, &j.Usage.Attempts)
 	r.bool(&j.Held)
 	number(r, &j.Usage.LogBytes)
+	number(r, &j.Unsized)
 }
 
 // jobRead reads the columns of jobRead.

@@ -99,6 +99,7 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j.Name, j.Project, j.Kind, j.Owner = draw[string](t, "name"), draw[string](t, "project"), draw[string](t, "kind"), draw[string](t, "owner")
 	j.Priority = rapid.IntRange(muster.MinPriority, muster.MaxPriority).Draw(t, "priority")
 	j.Held = draw[bool](t, "held")
+	j.Unsized = rapid.IntRange(0, muster.MaxStages).Draw(t, "unsized")
 	j.Labels, j.Progress = draw[map[string]string](t, "labels"), rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "progress")
 	j.CreatedAt, j.StartedAt, j.RetriedAt = draw[muster.Time](t, "created"), draw[muster.Time](t, "started"), draw[muster.Time](t, "retried")
 	j.Spec.Labels = draw[map[string]string](t, "spec labels")

@@ -1666,9 +1666,10 @@ export interface components {
         FlatSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task per number
+             * @description numbers and ranges, one task per number, or a reference to a list
              * @example 1-1000
              * @example 0-9,20,30-39:3
+             * @example ${prepare.result.shards}
              */
             array?: string;
             /** @description a string is the path */
@@ -1866,6 +1867,7 @@ export interface components {
              */
             started_at?: string;
             state?: string;
+            unsized?: boolean;
         };
         Hashes: {
             sha256: string[];
@@ -1971,6 +1973,8 @@ export interface components {
             started_at?: string;
             /** @enum {string} */
             state: "waiting" | "queued" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+            /** Format: int64 */
+            unsized?: number;
         };
         JobEdit: {
             /** @description whether its tasks are not started for now; running tasks continue */
@@ -3044,9 +3048,10 @@ export interface components {
         TaskSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task per number
+             * @description numbers and ranges, one task per number, or a reference to a list
              * @example 1-1000
              * @example 0-9,20,30-39:3
+             * @example ${prepare.result.shards}
              */
             array?: string;
             /** @description a string is the path */
