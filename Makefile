@@ -5,8 +5,9 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export CGO_ENABLED ?= 0
-TRIMPATH ?= -trimpath
-GOFLAGS_BUILD := $(TRIMPATH) -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
+# Also for tests, so that what was compiled in one clone is not compiled again in another.
+export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
+GOFLAGS_BUILD := -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
 # What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run
@@ -41,6 +42,7 @@ dev: build ## a server and a worker on this machine, with data in ./.muster
 build: ## bin/muster, a static binary, with the dashboard if Node.js is there
 	@scripts/web build
 	go build $(GOFLAGS_BUILD) -o bin/muster ./cmd/muster
+	@cp bin/muster bin/muster.new && mv bin/muster.new bin/muster # it starts faster than what the linker has written: docs/performance.md
 
 share: ## manual pages of all commands and completion scripts in bin/share
 	rm -rf bin/share bin/share.new
@@ -161,8 +163,6 @@ gen: ## generated files
 	go generate ./...
 	@scripts/web gen
 
-# The program that is tested is compiled as its tests are, or all that both consist of would be compiled twice.
-verify: export TRIMPATH =
 verify: ## exactly what CI runs
 	@scripts/need modules cc python3 pip node busybox redis-server torch
 	$(MAKE) fmt-check

@@ -3,12 +3,12 @@
 package attack
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
@@ -75,21 +75,31 @@ func TestWorkersRefuseDevicesThatTheyDoNotHave(t *testing.T) {
 // A worker ends the session of a server that grants amounts whose sums overflow, and takes none of the frame.
 func TestWorkersRefuseAmountsThatOverflow(t *testing.T) {
 	t.Parallel()
-	for _, grant := range []string{`"cpus":1e300`, `"memory":9223372036854775807`, `"slots":9223372036854775807`, `"gpus":["a","a"]`} {
+	for grant, taken := range map[string]bool{
+		`"slots":1`:    true, // which shows that nothing else ends the session
+		`"cpus":1e300`: false, `"memory":9223372036854775807`: false, `"slots":9223372036854775807`: false, `"slots":1,"gpus":["a","a"]`: false,
+	} {
 		t.Run(grant, func(t *testing.T) {
 			t.Parallel()
 			s := newHostileServer(t, http.NotFound)
 			conn := s.startWorker()
-			proof := filepath.Join(t.TempDir(), "ran")
-			testkit.NoError(t, linktest.SendRaw(t.Context(), conn, `{"seq":2,"specs":[{"ref":1,"uid":"u","name":"t","spec":{"kind":"process","run":["touch","`+proof+`"]}}],`+
+			testkit.NoError(t, linktest.SendRaw(t.Context(), conn, `{"seq":2,"specs":[{"ref":1,"uid":"u","name":"t","spec":{"kind":"noop"}}],`+
 				`"assign":[{"attempt":"1.0#1","ref":1,"grant":{`+grant+`}}]}`))
-			select {
-			case <-s.conns: // the worker connects again
-			case <-time.After(awaitTimeout):
-				t.Fatal("the worker keeps the session")
-			}
-			if _, err := os.Stat(proof); err == nil {
-				t.Error("the task has run")
+			ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout)
+			defer cancel()
+			for {
+				f, err := conn.Recv(ctx)
+				switch {
+				case ctx.Err() != nil:
+					t.Fatal("the worker neither takes the task nor ends the session")
+				case err != nil && taken:
+					t.Fatalf("the session ended: %v", err)
+				case err == nil && len(f.Finished) == 0:
+					continue
+				case err == nil && !taken:
+					t.Fatalf("the worker took the task: %+v", f.Finished)
+				}
+				return
 			}
 		})
 	}

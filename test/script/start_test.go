@@ -19,7 +19,7 @@ var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, \S+ ms clock, (\d+) 
 // TestStart limits what the initialization of packages allocates, which, unlike its duration, does not depend on the load of the machine. Each
 // command, shim and entrypoint is a process that does it. BenchmarkVersion of test/load measures the duration.
 func TestStart(t *testing.T) {
-	const maxBytes, maxAllocs, maxOwn = 1_800_000, 13_500, 50_000 // see ADR 54
+	const maxBytes, maxAllocs, maxOwn = 1_700_000, 12_500, 50_000 // see ADR 54
 	cmd := exec.CommandContext(t.Context(), mustertest.Program(t), "version")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	var trace strings.Builder

@@ -3,17 +3,19 @@ package app
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"unsafe"
 )
 
 // overwriteSecrets overwrites tokens in the memory that /proc/PID/cmdline shows: the strings of os.Args point into it.
 func overwriteSecrets(args []string) {
+	secrets := slices.DeleteFunc(secretValues(args), func(s string) bool { return s == "" })
+	if len(secrets) == 0 {
+		return
+	}
 	begin, end := argvRange()
-	for _, text := range secretValues(args) {
-		if text == "" {
-			continue
-		}
+	for _, text := range secrets {
 		data := unsafe.StringData(text)                                                           //nolint:gosec // see below
 		if addr := uintptr(unsafe.Pointer(data)); addr < begin || addr+uintptr(len(text)) > end { //nolint:gosec // only compared
 			continue

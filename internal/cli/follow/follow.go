@@ -17,7 +17,6 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/cli/app"
-	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
 )
@@ -75,12 +74,14 @@ func Follow(ctx context.Context, a *app.App, server *client.Client, job muster.J
 	group.Go(func() error {
 		defer done()
 		p := NewPrinter(server, f.status.Above(a.Out), f.status.Above(a.Err))
-		sels := []remote.Selector{{Job: job.ID}}
-		if err := p.Print(ctx, sels, client.LogOptions{Follow: true}); err != nil {
+		if err := p.followJob(ctx, &job); err != nil {
 			return err
 		}
-		var err error
-		job, err = server.Wait(ctx, job.ID)
+		ended, err := server.Job(ctx, job.ID) // usually, it has ended with its last task
+		if err == nil && !ended.State.Final() {
+			ended, err = server.Wait(ctx, job.ID)
+		}
+		job = ended
 		return err
 	})
 	err := group.Wait()

@@ -48,6 +48,18 @@ func (p *Printer) Print(ctx context.Context, sels []remote.Selector, o client.Lo
 	if err != nil {
 		return err
 	}
+	return p.print(ctx, jobs, sels, o)
+}
+
+// followJob follows the output of all tasks of a job that was read since it was submitted.
+func (p *Printer) followJob(ctx context.Context, job *muster.Job) error {
+	if job.Counts.Total() == 1 { // the task of a job with one task has number 0
+		return p.printTask(ctx, muster.TaskID{Job: job.ID}, app.TaskAddress(job, muster.TaskID{Job: job.ID}), client.LogOptions{Follow: true}, "")
+	}
+	return p.print(ctx, remote.TaskJobs{job.ID: job}, []remote.Selector{{Job: job.ID}}, client.LogOptions{Follow: true})
+}
+
+func (p *Printer) print(ctx context.Context, jobs remote.TaskJobs, sels []remote.Selector, o client.LogOptions) error {
 	prefixed, stages := jobs.Multiple(sels), newStages(jobs, sels)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/apitest"
+	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/remote"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/client"
@@ -192,6 +195,48 @@ func TestTasksThatMayHaveOutput(t *testing.T) {
 		if hasNoOutput(&task) {
 			t.Errorf("the output of %+v is not read", task)
 		}
+	}
+}
+
+// TestOneTaskIsFollowedWithTwoRequests follows a job with one task: its output and then the job are read, and neither a list of tasks nor
+// events. Each request delays the start of the task if the server, the worker and the client share a small machine.
+func TestOneTaskIsFollowedWithTwoRequests(t *testing.T) {
+	var mu sync.Mutex
+	requests := map[string]int{}
+	s := apitest.Start(t, func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			requests[r.Method+" "+r.URL.Path]++
+			mu.Unlock()
+			next.ServeHTTP(w, r)
+		})
+	})
+	server, w := s.Client(t), s.ConnectWorker(t, "w1")
+	job, err := server.Submit(t.Context(), &muster.Spec{Tasks: []muster.TaskSpec{{Run: &muster.Command{Shell: "true"}}}}, client.SubmitOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	clear(requests)
+	mu.Unlock()
+	var out bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		done <- Follow(t.Context(), &app.App{Out: plain(&out), Err: plain(io.Discard)}, server, job, SummaryNone, nil)
+	}()
+	r := muster.Report{Attempt: w.StartNext(), Outcome: muster.AttemptSucceeded, ExitCode: new(0), FinishedAt: muster.NewTime(time.Now())}
+	if r.LogSize, err = s.Logs.Append(t.Context(), r.Attempt, 0, apitest.EncodeRecord(tasklog.Stdout, "one\n")); err != nil {
+		t.Fatal(err)
+	}
+	w.Send(&link.ToServer{Finished: []muster.Report{r}})
+	if err := <-done; err != nil || out.String() != "one\n" {
+		t.Errorf("printed %q, %v", out.String(), err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	delete(requests, "GET /api/v1/jobs/1") // one more for each second in which the task has not started
+	if want := map[string]int{"GET /api/v1/tasks/1.0/logs": 1}; !maps.Equal(requests, want) {
+		t.Errorf("the requests besides those of the job are %v, want %v", requests, want)
 	}
 }
 

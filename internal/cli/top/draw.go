@@ -17,9 +17,7 @@ func (m *model) View() tea.View {
 		m.dirty, m.drawnAt = false, m.now.Unix()
 		lines := m.lines()
 		for i := range lines {
-			if m.input == nil || i < len(lines)-1 { // the input, which is last, has sequences of its own
-				lines[i] = m.screen.Render(strings.ReplaceAll(lines[i], "\n", " "))
-			}
+			lines[i] = m.screen.Render(strings.ReplaceAll(lines[i], "\n", " "))
 		}
 		m.frame = strings.Join(lines, "\n")
 	}
@@ -85,8 +83,7 @@ func (m *model) tabBar() string {
 func (m *model) footer() string {
 	switch {
 	case m.input != nil:
-		m.input.SetWidth(m.width - term.Width(m.input.Prompt) - 2)
-		return m.input.View()
+		return m.input.draw(m.reverse, m.width)
 	case m.question != nil:
 		const choice = " [y/n] "
 		return m.paint(term.Bold, term.Truncate(term.Sanitize(m.question.text), m.width-len(choice))+choice)

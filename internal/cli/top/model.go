@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"charm.land/bubbles/v2/textinput"
 	tea "charm.land/bubbletea/v2"
 	"golang.org/x/sync/errgroup"
 
@@ -83,7 +82,7 @@ type model struct {
 	loss          live.Loss
 	notice        message
 	question      *question
-	input         *textinput.Model
+	input         *prompt
 	help          bool
 
 	dirty   bool   // the frame is out of date
@@ -167,8 +166,11 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.dirty = true
 		return m, msg(m)
 	case tea.PasteMsg:
-		m.frame = ""
-		return m, m.handleInput(msg)
+		if m.input != nil {
+			m.frame = ""
+			m.input.insert(msg.Content)
+		}
+		return m, nil
 	case tea.KeyPressMsg:
 		m.frame = "" // draw at once
 		return m, m.handleKeyPress(msg)
@@ -297,38 +299,24 @@ func (m *model) openPrompt() {
 	if !ok {
 		return
 	}
-	label, text := s.prompt()
-	in := textinput.New()
-	in.Prompt = label + ": "
-	in.CharLimit = 200
-	in.SetStyles(textinput.Styles{})
-	in.SetValue(text)
-	in.CursorEnd()
-	in.Focus() // its command only blinks the cursor
-	m.input = &in
+	m.input = newPrompt(s.prompt())
 }
 
-// handleInput passes input to the prompt.
-func (m *model) handleInput(msg tea.Msg) tea.Cmd {
-	if m.input == nil {
-		return nil
-	}
-	if k, ok := msg.(tea.KeyPressMsg); ok {
-		switch k.String() {
-		case "esc":
-			m.input = nil
-			return nil
-		case "enter":
-			text := strings.TrimSpace(m.input.Value())
-			m.input = nil
-			if s, ok := m.current().(searcher); ok {
-				s.search(m, text)
-			}
-			return m.current().load(m)
+// handleInput passes a key to the prompt.
+func (m *model) handleInput(k tea.KeyPressMsg) tea.Cmd {
+	switch k.String() {
+	case "esc":
+		m.input = nil
+	case "enter":
+		text := strings.TrimSpace(m.input.value())
+		m.input = nil
+		if s, ok := m.current().(searcher); ok {
+			s.search(m, text)
 		}
+		return m.current().load(m)
+	default:
+		m.input.press(k)
 	}
-	in, _ := m.input.Update(msg) // its commands only blink the cursor
-	m.input = &in
 	return nil
 }
 
