@@ -2,9 +2,8 @@ package muster
 
 import (
 	"encoding/json"
-	"regexp"
 	"strconv"
-	"sync"
+	"strings"
 )
 
 // Limits of an Array whose elements another stage determines.
@@ -13,19 +12,18 @@ const (
 	MaxItemSize = 32 << 10 // bytes of an element as text
 )
 
-var arrayRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\$\{([^{}]+)\}\s*$`) })
-
 // EnvItem is the variable with the value of a task's element, which the server sets.
 const EnvItem = "MUSTER_ITEM"
 
 // parseDynamicArray returns the array whose elements a reference determines, such as ${prepare.result.shards}, and false if s is none.
 // Until its stage is ready, it has one element.
 func parseDynamicArray(s string) (Array, bool) {
-	m := arrayRef().FindStringSubmatch(s)
-	if m == nil {
+	inner, opened := strings.CutPrefix(strings.TrimSpace(s), "${")
+	body, closed := strings.CutSuffix(inner, "}")
+	if !opened || !closed || body == "" || strings.ContainsAny(body, "{}") {
 		return Array{}, false
 	}
-	return Array{From: m[1], Ranges: []Range{{Step: 1}}}, true
+	return Array{From: body, Ranges: []Range{{Step: 1}}}, true
 }
 
 // DynamicArray reports whether the stage has an array whose elements are not known yet: the result of another stage determines them.

@@ -42,7 +42,7 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 	var spans []client.Span
 	if ranges, err := muster.ParseArray(elements); err == nil && ranges.Limit > 0 {
 		return nil, muster.Errorf(muster.Invalid, "%%%d has no meaning here: write elements only", ranges.Limit)
-	} else if err == nil {
+	} else if err == nil && ranges.From == "" {
 		for _, r := range ranges.Ranges {
 			found := positions(spec, r)
 			if len(found) == 0 {
@@ -52,7 +52,7 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 		}
 	} else if spec.Matrix != nil && strings.Contains(elements, "=") {
 		spans = combinations(spec, elements)
-	} else {
+	} else if err != nil {
 		return nil, err
 	}
 	if len(spans) == 0 {
