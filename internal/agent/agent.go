@@ -18,6 +18,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/link"
 )
 
@@ -113,7 +114,7 @@ func New(cfg Config) *Agent {
 	}
 	a.table = newAttemptTable(muster.Offer{
 		Tags: cfg.Tags, Kinds: a.kinds(), OwnKinds: cfg.OwnKinds, Resources: cfg.Resources, Allow: cfg.Allow, Lacks: cfg.Lacks, Projects: cfg.Projects,
-	}, run.BootClock, cfg.Log)
+	}, bootclock.Now, cfg.Log)
 	a.table.onAcked = cfg.OnReportAcked
 	return a
 }

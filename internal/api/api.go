@@ -52,6 +52,7 @@ type Config struct {
 	Webhooks      Webhooks
 	Retention     Retention
 	Secrets       Secrets
+	Schedules     Schedules
 	Backup        BackupFunc
 	Notifications NotificationStore
 	Audit         Auditor
@@ -154,6 +155,7 @@ func newServer(cfg Config) *server {
 	s.eventRoutes()
 	s.notifyRoutes()
 	s.secretRoutes()
+	s.scheduleRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
 	s.auditRoutes()

@@ -3,10 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
-	"strconv"
 
-	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
 	"github.com/muster-dev/muster/internal/auth"
@@ -77,24 +74,4 @@ func (s *server) deleteSecret(ctx context.Context, in *SecretPath) (*struct{}, e
 		return nil, err
 	}
 	return nil, s.Secrets.Delete(ctx, in.Project, in.Name)
-}
-
-// checkSecrets rejects secrets that the project does not have, and requires the tags that workers need for those that it has.
-func (s *server) checkSecrets(spec *muster.Spec) (errs []muster.FieldError) {
-	for i := range spec.Tasks {
-		t := &spec.Tasks[i]
-		for k := range t.Secrets {
-			workers, err := s.Secrets.Find(spec.Project, t.Secrets[k].Name)
-			if err != nil {
-				errs = append(errs, muster.FieldError{Path: "tasks[" + strconv.Itoa(i) + "].secrets[" + strconv.Itoa(k) + "]", Message: err.Error()})
-				continue
-			}
-			for _, tag := range workers {
-				if !slices.Contains(t.Where.Tags, tag) {
-					t.Where.Tags = append(slices.Clip(t.Where.Tags), tag)
-				}
-			}
-		}
-	}
-	return errs
 }

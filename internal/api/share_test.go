@@ -42,6 +42,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"submit-job": linkForbidden, "plan-job": linkForbidden, "cancel-job": linkForbidden, "exec-task": linkForbidden, "retry-job": linkForbidden, "edit-job": linkForbidden, "list-late-reports": linkForbidden, "get-previous-job": linkForbidden,
 	"share-job": linkForbidden, "unshare-job": linkForbidden, "list-job-notifications": linkForbidden, "list-notifications": linkForbidden,
 	"get-notify": linkForbidden, "put-notify": linkForbidden, "delete-notify": linkForbidden, "list-secrets": linkForbidden, "put-secret": linkForbidden, "delete-secret": linkForbidden, "test-notify": linkForbidden,
+	"list-schedules": linkForbidden, "create-schedule": linkForbidden, "get-schedule": linkForbidden, "pause-schedule": linkForbidden, "resume-schedule": linkForbidden, "run-schedule": linkForbidden, "delete-schedule": linkForbidden,
 	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,
 	"list-workers": linkForbidden, "get-worker": linkForbidden, "drain-worker": linkForbidden, "pause-worker": linkForbidden, "resume-worker": linkForbidden, "heal-worker": linkForbidden, "approve-worker": linkForbidden,
 	"remove-worker": linkForbidden, "join-worker": linkForbidden, "register-worker-key": linkPublic, "create-worker-session": linkPublic, "reset-worker": linkForbidden, "download-muster": linkForbidden,
@@ -91,7 +92,7 @@ func TestShareByRoute(t *testing.T) {
 		for method, id := range ops {
 			seen[id] = true
 			statusForJob := func(job string) int {
-				url := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop", "{secret}", "A",
+				url := strings.NewReplacer("{job}", job, "{task}", job+".0", "{name}", "out/hello%20world.txt", "{worker}", "w1", "{key}", "root", "{kind}", "noop", "{secret}", "A", "{schedule}", "nightly",
 					"{project}", "default", "{sha256}", helloSum, "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(path)
 				switch id {
 				case "search-logs":

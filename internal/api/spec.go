@@ -17,6 +17,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/auth"
+	"github.com/muster-dev/muster/internal/secrets"
 	"github.com/muster-dev/muster/internal/signedjob"
 	"github.com/muster-dev/muster/internal/store"
 )
@@ -70,7 +71,7 @@ func (s *server) readSpec(ctx context.Context, in SpecInput) (*muster.Spec, erro
 	if err := auth.Can(p, auth.SubmitJobs, auth.Object{Project: spec.Project}); err != nil {
 		return nil, err
 	}
-	if errs := s.checkSecrets(spec); len(errs) > 0 {
+	if errs := secrets.Require(s.Secrets, spec); len(errs) > 0 {
 		err := muster.Errorf(muster.InvalidSpec, "the server cannot run the job spec: %s", errs[0])
 		err.Fields = errs
 		return nil, err

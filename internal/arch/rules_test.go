@@ -39,6 +39,7 @@ var rules = map[string]rule{
 	"usageseries":  {ring: pure},
 	"retention":    {ring: pure},
 	"cid":          {ring: pure},
+	"cron":         {ring: pure, external: []string{"github.com/robfig/cron/v3"}},
 	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/health", "sched/queue", "sched/retry"}},
 	"sched/health": {ring: pure},
 	"sched/retry":  {ring: pure},
@@ -50,7 +51,7 @@ var rules = map[string]rule{
 	"store":     {ring: contract, internal: []string{"audit"}},
 	"blob":      {ring: contract, internal: []string{"atomicfile", "lru"}},
 	"tasklog":   {ring: contract, internal: []string{"atomicfile"}},
-	"link":      {ring: contract, internal: []string{"backoff", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
+	"link":      {ring: contract, internal: []string{"backoff", "bootclock", "wake"}, external: []string{"github.com/go-json-experiment/json"}},
 	"eventbus":  {ring: contract},
 	"execwire":  {ring: contract},
 	"tarfolder": {ring: contract},
@@ -59,6 +60,7 @@ var rules = map[string]rule{
 	"sdnotify":   {ring: contract},
 	"boltdb":     {ring: contract, external: []string{"go.etcd.io/bbolt"}},
 	"backoff":    {ring: contract},
+	"bootclock":  {ring: contract, external: []string{"golang.org/x/sys"}},
 	"lru":        {ring: contract},
 	"wake":       {ring: contract},
 
@@ -132,7 +134,7 @@ var rules = map[string]rule{
 
 	"agent/taskexec":          {ring: adapter, internal: []string{"agent/run", "execwire", "link", "tarfolder"}},
 	"agent/pty":               {ring: adapter, external: []string{"golang.org/x/"}},
-	"agent/shim":              {ring: adapter, internal: []string{"agent/isolation", "agent/isolation/netns", "agent/pty", "agent/progress", "agent/redact", "agent/run", "agent/shim/containerrun", "agent/shim/egress", "agent/shim/fault", "agent/shim/output", "agent/shim/proctree", "agent/shim/wire", "backoff", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
+	"agent/shim":              {ring: adapter, internal: []string{"agent/isolation", "agent/isolation/netns", "agent/pty", "agent/progress", "agent/redact", "agent/run", "agent/shim/containerrun", "agent/shim/egress", "agent/shim/fault", "agent/shim/output", "agent/shim/proctree", "agent/shim/wire", "backoff", "bootclock", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/fault":        {ring: adapter},
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/docker", "agent/run", "agent/shim/fault", "agent/shim/proctree", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
@@ -147,10 +149,11 @@ var rules = map[string]rule{
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "auth", "backoff", "link", "origin"}, external: []string{"golang.org/x/"}},
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
-	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
-	"obs":       {ring: shell, internal: []string{"link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
+	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "bootclock", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
+	"schedules": {ring: shell, internal: []string{"audit", "auth", "backoff", "cron", "store", "wake"}},
 	"secrets":   {ring: shell, internal: []string{"backoff", "lazyregexp", "sealing", "store"}},
 	"webhook":   {ring: shell, internal: []string{"agent/outbound", "backoff", "eventbus", "sealing", "store", "traceparent", "wake"}},
 	"execrelay": {ring: shell, internal: []string{"auth", "execwire", "link", "link/wslink"}},
@@ -158,8 +161,8 @@ var rules = map[string]rule{
 
 	"dialect":         {ring: shell, internal: []string{"atomicfile", "auth", "backoff", "browserguard", "client", "connlimit", "lru", "ratelimit"}, external: []string{"go.etcd.io/bbolt"}},
 	"dialect/lenient": {ring: adapter},
-	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"dialect/fleet":   {ring: shell, internal: []string{"agent", "agent/progress", "agent/run", "agent/transfer", "backoff", "boltdb", "dialect", "link", "link/wslink", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/bridge":  {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "boltdb", "wake", "client", "origin"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
+	"dialect/fleet":   {ring: shell, internal: []string{"agent", "agent/progress", "agent/run", "agent/transfer", "backoff", "bootclock", "boltdb", "dialect", "link", "link/wslink", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 
 	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind", "lru"}},
 
@@ -168,10 +171,10 @@ var rules = map[string]rule{
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
 	"dialect/mloc":            {ring: adapter, internal: []string{"atomicfile", "dag", "spec"}, external: []string{"github.com/redis/go-redis/v9"}},
-	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"atomicfile", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
+	"dialect/mloc/mlocbridge": {ring: shell, internal: []string{"agent/outbound", "atomicfile", "origin", "dialect/lenient", "backoff", "wake", "client", "dialect/bridge", "dialect/mloc"}, external: []string{"github.com/redis/go-redis/v9", "golang.org/x/sync"}},
 	"dialect/mloc/mlochost":   {ring: shell, internal: []string{"lru", "boltdb", "dialect/lenient", "atomicfile", "auth", "backoff", "wake", "client", "dialect", "dialect/fleet", "dialect/mloc"}, external: []string{"github.com/alicebob/miniredis/v2", "github.com/redis/go-redis/v9", "go.etcd.io/bbolt", "golang.org/x/"}},
 
-	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
+	"dialect/dtf": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "auth", "backoff", "origin", "wake", "dialect", "dialect/bridge", "dialect/fleet", "client", "connlimit", "kind", "link"}, external: []string{"github.com/coder/websocket", "github.com/golang-jwt/jwt/v5", "github.com/ncruces/go-sqlite3", "golang.org/x/sync"}},
 
 	"serverd":      {ring: wiring},
 	"workerd":      {ring: wiring},

@@ -51,8 +51,8 @@ type Rule struct {
 // Table has all permissions, one rule for each verb. Nothing else in the program knows what a role may do.
 var Table = []Rule{
 	{ReadJobs, Project, []Role{Admin, Operator, Submitter, Viewer}, "jobs, tasks, logs, results and artifacts. Values of variables and webhook URLs are hidden from keys that may not submit jobs"},
-	{SubmitJobs, Project, []Role{Admin, Submitter}, "submit and plan jobs, which run their commands on workers"},
-	{ChangeJobs, Project, []Role{Admin, Operator, Submitter}, "cancel, retry, hold and share jobs, and change their priority"},
+	{SubmitJobs, Project, []Role{Admin, Submitter}, "submit and plan jobs, which run their commands on workers, and create schedules that submit jobs"},
+	{ChangeJobs, Project, []Role{Admin, Operator, Submitter}, "cancel, retry, hold and share jobs, and change their priority; pause, resume, run and delete schedules"},
 	{ReadWorkers, Project, []Role{Admin, Operator, Submitter, Viewer}, "workers, kinds and the load of the fleet; a key for one project sees tasks of its project only"},
 	{ManageWorkers, Fleet, []Role{Admin, Operator}, "drain, pause, resume, heal and remove workers"},
 	{CreateKeys, Project, []Role{Admin, Operator}, "create keys of the roles below"},

@@ -130,33 +130,8 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 			}
 		}
 	}
-	uploaded := map[string]string{} // directory → its name in a spec
-	for _, doc := range docs {
-		for i := range doc.spec.Tasks {
-			t := &doc.spec.Tasks[i]
-			if t.Stdin != "" && !strings.HasPrefix(t.Stdin, "sha256:") {
-				f, err := os.Open(doc.resolve(t.Stdin))
-				if err != nil {
-					return nil, muster.Errorf(muster.Invalid, "read standard input: %w", err)
-				}
-				t.Stdin, err = a.uploadStdin(ctx, server, f)
-				_ = f.Close()
-				if err != nil {
-					return nil, err
-				}
-			}
-			if !isLocalDir(t.Files) {
-				continue
-			}
-			dir := doc.resolve(t.Files)
-			if uploaded[dir] == "" {
-				var err error
-				if uploaded[dir], err = a.uploadDir(ctx, server, dir); err != nil {
-					return nil, err
-				}
-			}
-			t.Files = uploaded[dir]
-		}
+	if err := a.uploadFiles(ctx, server, docs); err != nil {
+		return nil, err
 	}
 	var jobs []muster.Job
 	var ids []muster.JobID
@@ -180,6 +155,39 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 		jobs, ids = append(jobs, job), append(ids, job.ID)
 	}
 	return jobs, nil
+}
+
+// uploadFiles uploads the directories and the standard input of all documents, and names them in their specs.
+func (a *runner) uploadFiles(ctx context.Context, server *client.Client, docs []document) error {
+	uploaded := map[string]string{} // directory → its name in a spec
+	for _, doc := range docs {
+		for i := range doc.spec.Tasks {
+			t := &doc.spec.Tasks[i]
+			if t.Stdin != "" && !strings.HasPrefix(t.Stdin, "sha256:") {
+				f, err := os.Open(doc.resolve(t.Stdin))
+				if err != nil {
+					return muster.Errorf(muster.Invalid, "read standard input: %w", err)
+				}
+				t.Stdin, err = a.uploadStdin(ctx, server, f)
+				_ = f.Close()
+				if err != nil {
+					return err
+				}
+			}
+			if !isLocalDir(t.Files) {
+				continue
+			}
+			dir := doc.resolve(t.Files)
+			if uploaded[dir] == "" {
+				var err error
+				if uploaded[dir], err = a.uploadDir(ctx, server, dir); err != nil {
+					return err
+				}
+			}
+			t.Files = uploaded[dir]
+		}
+	}
+	return nil
 }
 
 // needsServerValidation reports whether only the server can validate the document: a stage has a kind with an input.

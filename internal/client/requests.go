@@ -27,6 +27,12 @@ type (
 	MadeKey = wire.MadeKey
 	// Whoami describes the caller and the server.
 	Whoami = wire.Whoami
+	// Schedule submits a job at the times of a cron expression.
+	Schedule = wire.Schedule
+	// ScheduleRun is what was decided about a run of a schedule.
+	ScheduleRun = wire.ScheduleRun
+	// NewSchedule is a schedule to create or to replace.
+	NewSchedule = wire.NewSchedule
 	// Secret describes a secret of a project.
 	Secret = wire.Secret
 	// ProjectNotify is the notifications of a project.
@@ -431,6 +437,55 @@ func (c *Client) RevokeJoinToken(ctx context.Context, id string) error {
 // Whoami returns who the caller is and the server's version.
 func (c *Client) Whoami(ctx context.Context) (Whoami, error) {
 	return get[Whoami](ctx, c, "/whoami", nil)
+}
+
+// Schedules lists the schedules of a project, or all if it is "".
+func (c *Client) Schedules(ctx context.Context, project string) ([]Schedule, error) {
+	v := url.Values{}
+	set(v, "project", project)
+	list, err := get[wire.Schedules](ctx, c, "/schedules", v)
+	return list.Schedules, err
+}
+
+// CreateSchedule creates or replaces a schedule. It is not repeated if its answer is lost, unless it replaces one.
+func (c *Client) CreateSchedule(ctx context.Context, project string, n NewSchedule) (Schedule, error) {
+	return post[Schedule](ctx, c, schedulePath(project, ""), n, n.Replace)
+}
+
+// Schedule returns a schedule with its last runs and its spec.
+func (c *Client) Schedule(ctx context.Context, project, name string) (Schedule, error) {
+	return get[Schedule](ctx, c, schedulePath(project, name), nil)
+}
+
+// PauseSchedule pauses a schedule or resumes it.
+func (c *Client) PauseSchedule(ctx context.Context, project, name string, paused bool) (Schedule, error) {
+	action := "/resume"
+	if paused {
+		action = "/pause"
+	}
+	return post[Schedule](ctx, c, schedulePath(project, name)+action, nil, true)
+}
+
+// RunSchedule submits a job of a schedule now.
+func (c *Client) RunSchedule(ctx context.Context, project, name string) (muster.Job, error) {
+	var job muster.Job
+	err := c.do(ctx, call{
+		method: http.MethodPost, path: schedulePath(project, name) + "/run", out: &job, idempotent: true, header: http.Header{wire.HeaderIdempotency: {rand.Text()}},
+	})
+	return job, err
+}
+
+// DeleteSchedule deletes a schedule, not its jobs.
+func (c *Client) DeleteSchedule(ctx context.Context, project, name string) error {
+	return c.do(ctx, call{method: http.MethodDelete, path: schedulePath(project, name)})
+}
+
+func schedulePath(project, name string) string {
+	path := "/projects/" + url.PathEscape(project) + "/schedules"
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	return path
 }
 
 // Secrets lists the secrets of a project, without their values.

@@ -71,13 +71,23 @@ func (e *Engine) Ping(ctx context.Context) error {
 // commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
 // same job, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
-	return e.submit(ctx, spec, by, nil)
+	return e.submit(ctx, spec, by, submission{})
 }
 
-// submit is Submit with the tasks that the job reuses, which the engine's goroutine asks for; reused may be nil.
-func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, reused func() (map[int]sched.Reused, error)) (muster.JobID, error) {
+// SubmitRun is Submit for a run of a schedule, which is recorded with the new job in the same transaction.
+func (e *Engine) SubmitRun(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run store.ScheduleRun) (muster.JobID, error) {
+	return e.submit(ctx, spec, by, submission{run: &run})
+}
+
+// submission is what a job has besides its spec.
+type submission struct {
+	run    *store.ScheduleRun                   // of a schedule; nil for none
+	reused func() (map[int]sched.Reused, error) // returns what the job reuses, in the engine's goroutine; nil for nothing
+}
+
+func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, o submission) (muster.JobID, error) {
 	askedAt := time.Now()
-	return call(ctx, e, reused != nil, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
+	return call(ctx, e, o.reused != nil, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
 			known, ok, err := e.findIdempotent(ctx, now, by, b)
 			if err != nil {
@@ -92,9 +102,9 @@ func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 		}
 		id, uid := st.NextJob(), traceparent.NewUID(ctx)
 		ev := sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}
-		if reused != nil {
+		if o.reused != nil {
 			var err error
-			if ev.Reused, err = reused(); err != nil {
+			if ev.Reused, err = o.reused(); err != nil {
 				return 0, err
 			}
 		}
@@ -105,6 +115,11 @@ func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 		if by.Key != "" {
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
+		}
+		if o.run != nil {
+			recorded := *o.run
+			recorded.Job, recorded.Outcome, recorded.DecidedAt = id, store.RunStarted, now
+			b.runs = append(b.runs, recorded)
 		}
 		return id, nil
 	})

@@ -272,7 +272,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 	e.notifyWatchers(&fx.Rows, &b.retention)
 	decided, committed := time.Now(), time.Time{}
 	rows := store.Batch{
-		Rows: fx.Rows, IdempotencyKeys: b.keys, At: now,
+		Rows: fx.Rows, IdempotencyKeys: b.keys, ScheduleRuns: b.runs, At: now,
 		RemovedJobs: b.removed, Kept: b.kept, ExpiredLogs: b.expiredLogs, ExpiredArtifacts: b.expiredArtifacts,
 	}
 	if !rows.Empty() {
@@ -314,6 +314,7 @@ type batch struct {
 	errs      []error
 	submitted []sched.Submitted
 	keys      []store.IdempotencyKey
+	runs      []store.ScheduleRun
 	retention
 	workers []muster.Worker      // shared by all requests of the batch; nil until the first
 	fleet   *sched.FleetSnapshot // like workers

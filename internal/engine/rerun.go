@@ -23,12 +23,12 @@ func (e *Engine) Rerun(ctx context.Context, spec *muster.Spec, by store.Idempote
 	if err != nil {
 		return 0, err
 	}
-	return e.submit(ctx, spec, by, func() (map[int]sched.Reused, error) {
+	return e.submit(ctx, spec, by, submission{reused: func() (map[int]sched.Reused, error) {
 		if !o.changed {
 			return reused, nil
 		}
 		return e.reusedTasks(ctx, spec, of, from)
-	})
+	}})
 }
 
 // reusedTasks reads the tasks of the stages that a job reuses.

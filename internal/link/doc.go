@@ -81,11 +81,15 @@
 // connection and named in the header Muster-Link-Nonce of the request or response that opened it, and from the id of the
 // Exec. So a frame is valid once, in its place in one connection. The first frame of a direction determines how the two
 // clocks differ: it is fresh, since its key depends on a nonce of its receiver, and must arrive within 10 seconds. A
-// later frame may arrive at most SealTolerance later or earlier by that. Steps of a clock within a connection have no effect.
+// later frame may arrive at most SealTolerance later or earlier by that. Steps of a clock within a connection have no effect,
+// and time includes what a machine sleeps (package bootclock), so that sleeps do not add up.
 //
 // A frame that is unsigned, altered, foreign, replayed, reordered or late ends the session, and nothing of it takes effect. The server sends an Unavailable Goodbye
 // with the reason; a worker closes the connection without a Goodbye, so that its leases stay valid. Both connect
 // again. A side that has a secret uses no connection without signatures.
+//
+// If a frame is late only because its receiver was suspended, the session ends in the same way, but with that reason and without a FrameError. A frame that
+// is late because its sender was suspended does not arrive: its receiver has ended the session after three silent heartbeats.
 //
 // # Not promised
 //

@@ -9,6 +9,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"net/http"
@@ -16,14 +17,18 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/bootclock"
 )
 
 // HeaderNonce is the HTTP header by which each side names its nonce for a sealed connection: the worker in the request that opens it, the server in
 // the response.
 const HeaderNonce = "Muster-Link-Nonce"
 
-// SealTolerance is how much later, or earlier, than the first frame of its direction a frame may arrive.
+// SealTolerance is how much later, or earlier, than the first frame of its direction a frame may arrive. Time includes what the machines sleep.
 const SealTolerance = 5 * time.Minute
+
+// maxFirstSleep is how long a machine may sleep before it reads the first frame, whose lateness then would count for all others.
+const maxFirstSleep = SealTolerance / 2
 
 // A sealed frame is "1 ID SEQUENCE TIME SIGNATURE FRAME". The fields have fixed lengths; the signature is over all others.
 const (
@@ -63,6 +68,10 @@ type FrameError struct {
 
 // Error implements error.
 func (r *FrameError) Error() string { return r.message }
+
+// errSuspended is in the chain of the Unavailable error of a FrameConn whose machine slept while a frame waited to be read, for longer than SealTolerance.
+// Nothing indicates an attack, so there is no FrameError.
+var errSuspended = errors.New("the machine was suspended")
 
 func reject(reason, format string, args ...any) error {
 	return muster.Errorf(muster.Unavailable, "a frame was rejected as %s: %w", reason, &FrameError{reason, fmt.Sprintf(format, args...)})
@@ -130,7 +139,15 @@ func (s *Seal) Server(conn FrameConn) FrameConn {
 
 func (s *Seal) sealed(conn FrameConn, out, in string) FrameConn {
 	now := time.Now()
-	return &sealedConn{FrameConn: conn, began: now, clock: now.UnixMilli(), out: s.half(out), in: s.half(in)}
+	return &sealedConn{FrameConn: conn, elapsed: elapsedSince(now, bootclock.Now()), clock: now.UnixMilli(), out: s.half(out), in: s.half(in)}
+}
+
+// elapsedSince returns what measures for how long the machine has been awake, and asleep, since began, when the boot clock was boot.
+func elapsedSince(began time.Time, boot time.Duration) func() (awake, asleep time.Duration) {
+	return func() (awake, asleep time.Duration) {
+		awake = time.Since(began)
+		return awake, max(0, bootclock.Now()-boot-awake)
+	}
 }
 
 // half derives the key and the id of one direction.
@@ -150,11 +167,12 @@ func (s *Seal) half(direction string) sealHalf {
 type sealedConn struct {
 	FrameConn
 
-	began   time.Time
-	clock   int64 // Unix milliseconds at began
+	elapsed func() (awake, asleep time.Duration) // since the connection began
+	clock   int64                                // Unix milliseconds then
 	out, in sealHalf
-	offset  int64 // milliseconds by which the other side's first frame came later than its time
-	failed  error // of Read
+	offset  int64         // milliseconds by which the other side's first frame came later than its time
+	slept   time.Duration // how long the machine had slept when the last frame was read
+	failed  error         // of Read
 }
 
 // sealHalf is one direction of a sealed connection. One goroutine uses it.
@@ -175,16 +193,21 @@ func (h *sealHalf) sign(head, frame []byte) []byte {
 	return h.text[:]
 }
 
-// now returns the time in Unix milliseconds. Steps of the system's clock do not change it within a connection.
-func (c *sealedConn) now() int64 { return c.clock + time.Since(c.began).Milliseconds() }
+// now returns the time in Unix milliseconds, and how long the machine has slept since the connection began, which the time includes. Steps of the
+// system's clock do not change them within a connection.
+func (c *sealedConn) now() (unixMilli int64, slept time.Duration) {
+	awake, asleep := c.elapsed()
+	return c.clock + (awake + asleep).Milliseconds(), asleep
+}
 
 // Write implements FrameConn.
 func (c *sealedConn) Write(ctx context.Context, frame []byte, last bool) error {
 	c.out.frames++
+	now, _ := c.now()
 	b := make([]byte, 0, sealOverhead+len(frame))
 	b = append(b, c.out.prefix...)
 	b = appendNumber(b, c.out.frames)
-	b = appendNumber(b, uint64(c.now()))
+	b = appendNumber(b, uint64(now))
 	b = append(b, c.out.sign(b, frame)...)
 	b = append(b, ' ')
 	return c.FrameConn.Write(ctx, append(b, frame...), last)
@@ -220,7 +243,9 @@ func (c *sealedConn) open(b []byte) ([]byte, error) {
 	}
 	head = head[len(c.in.prefix):]
 	seq, at := parseNumber(head), int64(parseNumber(head[len(head)/2:]))
-	now, want := c.now(), c.in.frames+1
+	want := c.in.frames + 1
+	now, asleep := c.now()
+	slept := asleep - c.slept // while the frame may have waited
 	if c.in.frames == 0 {
 		c.offset = now - at
 	}
@@ -230,10 +255,13 @@ func (c *sealedConn) open(b []byte) ([]byte, error) {
 		return nil, reject(Replayed, "it has number %d, and the next one is %d", seq, want)
 	case seq > want:
 		return nil, reject(Reordered, "it has number %d, and the next one is %d", seq, want)
+	case late > SealTolerance && late-slept <= SealTolerance, c.in.frames == 0 && slept > maxFirstSleep:
+		return nil, muster.Errorf(muster.Unavailable, "%w for %s while a frame waited, which is too old now: both sides connect again", errSuspended, slept.Round(time.Second))
 	case late.Abs() > SealTolerance:
 		return nil, reject(Late, "it comes %s later than the connection's first frame did by its time: the most is %s", late, SealTolerance)
 	}
 	c.in.frames++
+	c.slept = asleep
 	return frame, nil
 }
 

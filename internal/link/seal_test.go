@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -262,6 +263,130 @@ func TestClocksMayDiffer(t *testing.T) {
 		time.Sleep(link.SealTolerance + time.Millisecond)
 		server.wantRejected(t, held, link.Late)
 	})
+}
+
+// machine is one side's machine in a world whose time a test sets.
+type machine struct {
+	sealedEnd
+
+	world *time.Duration // since the connection began
+	slept time.Duration
+}
+
+// machines returns a sealed connection between two machines.
+func machines(t *testing.T) (worker, server *machine) {
+	t.Helper()
+	var world time.Duration
+	worker, server = &machine{world: &world}, &machine{world: &world}
+	worker.sealedEnd, server.sealedEnd = sealedPair(t, testSecret, "")
+	for _, m := range []*machine{worker, server} {
+		link.SetElapsed(m.FrameConn, func() (awake, asleep time.Duration) { return *m.world - m.slept, m.slept })
+	}
+	return worker, server
+}
+
+// sleep suspends the machine. Time passes for the other one, too.
+func (m *machine) sleep(d time.Duration) {
+	*m.world += d
+	m.slept += d
+}
+
+// Machines that sleep often, each time for a short while, stay connected, with frames that waited for them.
+func TestSleepsDoNotAddUp(t *testing.T) {
+	worker, server := machines(t)
+	server.wantFrame(t, worker.send(t, "hello"), "hello")
+	worker.wantFrame(t, server.send(t, "welcome"), "welcome")
+	for i := range 100 {
+		sleeper, other := worker, server
+		if i%3 == 0 {
+			sleeper, other = server, worker
+		}
+		waiting := other.send(t, "sent while the other side sleeps")
+		sleeper.sleep(20 * time.Second)
+		sleeper.wantFrame(t, waiting, "sent while the other side sleeps")
+		other.wantFrame(t, sleeper.send(t, "awake"), "awake")
+		*worker.world += time.Minute
+	}
+	held := worker.send(t, "held")
+	*worker.world += link.SealTolerance + time.Millisecond
+	server.wantRejected(t, held, link.Late)
+}
+
+// A frame that waited for too long because its receiver slept ends the session with this reason, and is not reported as an attack. A frame that
+// was also held on its way for too long is.
+func TestASuspendedMachineEndsItsSessionOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		held, nap  time.Duration // while the receiver is awake, and asleep
+		ok, attack bool
+	}{
+		{name: "a short sleep", held: time.Minute, nap: 4 * time.Minute, ok: true},
+		{name: "a night", nap: 8 * time.Hour},
+		{name: "a night, and within the tolerance on its way", held: link.SealTolerance, nap: 8 * time.Hour},
+		{name: "a night, and too long on its way", held: link.SealTolerance + time.Millisecond, nap: 8 * time.Hour, attack: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, up := range []bool{true, false} {
+				sender, receiver := machines(t)
+				if up {
+					sender, receiver = receiver, sender
+				}
+				receiver.sleep(time.Minute) // before the frame was sent
+				receiver.wantFrame(t, sender.send(t, "first"), "first")
+				b := sender.send(t, "waits")
+				receiver.sleep(tt.nap)
+				*receiver.world += tt.held
+				switch {
+				case tt.ok:
+					receiver.wantFrame(t, b, "waits")
+				case tt.attack:
+					receiver.wantRejected(t, b, link.Late)
+				default:
+					receiver.wantSuspended(t, b)
+				}
+			}
+		})
+	}
+}
+
+// A machine that slept between its request for a connection and the first frame does not take the time of that for all others.
+func TestASuspensionBeforeTheFirstFrame(t *testing.T) {
+	sender, receiver := machines(t)
+	b := sender.send(t, "first")
+	receiver.sleep(link.MaxFirstSleep)
+	receiver.wantFrame(t, b, "first")
+	receiver.wantFrame(t, sender.send(t, "second"), "second")
+
+	sender, receiver = machines(t)
+	b = sender.send(t, "first")
+	receiver.sleep(link.MaxFirstSleep + time.Millisecond)
+	receiver.wantSuspended(t, b)
+}
+
+// wantSuspended fails the test unless b ends the connection because the machine slept, so that both sides connect again.
+func (m *machine) wantSuspended(t *testing.T, b []byte) {
+	t.Helper()
+	got, err := m.deliver(t.Context(), b)
+	if _, ok := errors.AsType[*link.FrameError](err); ok || !errors.Is(err, link.ErrSuspended) || !link.Retryable(err) || got != "" {
+		t.Fatalf("opened %q, %v; want the end of the connection because the machine slept", got, err)
+	}
+	if _, again := m.Read(t.Context()); !errors.Is(again, err) {
+		t.Errorf("the connection continues: %v", again)
+	}
+	if g := link.GoodbyeFor(err); g == nil || g.Code != muster.Unavailable || !strings.Contains(g.Message, "the machine was suspended for ") {
+		t.Errorf("the server says goodbye with %+v", g)
+	}
+}
+
+// TestElapsedTimeHasSleep checks that a connection measures the sleep of its machine by the boot clock, and that this never runs backwards.
+func TestElapsedTimeHasSleep(t *testing.T) {
+	awake, asleep := link.ElapsedSince(time.Now(), bootclock.Now()-time.Hour)()
+	if awake > time.Minute || asleep < 59*time.Minute || asleep > 61*time.Minute {
+		t.Errorf("awake for %s, asleep for %s; want an hour of sleep", awake, asleep)
+	}
+	if _, asleep = link.ElapsedSince(time.Now(), bootclock.Now()+time.Hour)(); asleep != 0 {
+		t.Errorf("asleep for %s; want 0", asleep)
+	}
 }
 
 func TestNoConnectionWithoutTheServersNonce(t *testing.T) {

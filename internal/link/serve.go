@@ -136,7 +136,7 @@ func goodbyeFor(err error) *Goodbye {
 	if errors.Is(err, context.Canceled) {
 		return &Goodbye{Code: muster.Unavailable, Message: "the server shuts down"}
 	}
-	if _, ok := errors.AsType[*FrameError](err); ok {
+	if _, ok := errors.AsType[*FrameError](err); ok || errors.Is(err, errSuspended) {
 		return &Goodbye{Code: muster.Unavailable, Message: "the server ended the session: " + err.Error()}
 	}
 	me, ok := errors.AsType[*muster.Error](err)

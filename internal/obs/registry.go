@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/connlimit"
 )
 
 // Registry has the metrics of one process.
@@ -266,7 +267,10 @@ type Endpoint struct {
 	http     *http.Server
 }
 
-// Listen listens on an address, host:port; port 0 chooses a free one. Run serves requests.
+// maxConns is how many connections an Endpoint has: those who reach it need no key.
+const maxConns = 32
+
+// Listen listens on an address, host:port; port 0 chooses a free one. Run serves requests. Of more than 32 connections, idle ones are replaced.
 func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) (*Endpoint, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -275,8 +279,8 @@ func Listen(ctx context.Context, address string, r *Registry, log *slog.Logger) 
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", r.Handler(log))
 	log.Info("serving metrics", slog.String("url", "http://"+listener.Addr().String()+"/metrics"))
-	return &Endpoint{listener: listener, http: &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: scrapeTimeout + 15*time.Second,
+	return &Endpoint{listener: connlimit.New(maxConns).Listen(listener), http: &http.Server{
+		Handler: connlimit.Handler(mux), ConnContext: connlimit.ConnContext, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: scrapeTimeout + 15*time.Second,
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}, nil
 }

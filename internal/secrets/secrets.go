@@ -308,6 +308,32 @@ func (k *Keeper) Find(project, name string) (workers []string, err error) {
 	return row.Workers, nil
 }
 
+// Finder finds secrets.
+type Finder interface {
+	// Find returns the tags that workers need for a secret, or NotFound.
+	Find(project, name string) (workers []string, err error)
+}
+
+// Require rejects secrets that the project of a job does not have, and requires the tags that workers need for those that it has.
+func Require(f Finder, spec *muster.Spec) (errs []muster.FieldError) {
+	for i := range spec.Tasks {
+		t := &spec.Tasks[i]
+		for k := range t.Secrets {
+			workers, err := f.Find(spec.Project, t.Secrets[k].Name)
+			if err != nil {
+				errs = append(errs, muster.FieldError{Path: "tasks[" + strconv.Itoa(i) + "].secrets[" + strconv.Itoa(k) + "]", Message: err.Error()})
+				continue
+			}
+			for _, tag := range workers {
+				if !slices.Contains(t.Where.Tags, tag) {
+					t.Where.Tags = append(slices.Clip(t.Where.Tags), tag)
+				}
+			}
+		}
+	}
+	return errs
+}
+
 func notFound(project, name string) error {
 	return muster.Errorf(muster.NotFound, "project %s has no secret %s: set it with muster secrets set %s --project %s", project, name, name, project)
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/retention"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/schedules"
 	"github.com/muster-dev/muster/internal/secrets"
 	"github.com/muster-dev/muster/internal/spec"
 	"github.com/muster-dev/muster/internal/store/sqlite"
@@ -115,6 +116,7 @@ type Server struct {
 	history    *history.History
 	webhooks   *webhook.Sender
 	secrets    *secrets.Keeper
+	schedules  *schedules.Scheduler
 	sweeper    *sweeper.Sweeper
 	audit      *auditlog.Recorder
 	backupMu   sync.Mutex    // held by a backup
@@ -255,6 +257,9 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.sweeper = sweeper.New(sweeper.Config{
 		Store: s.store, Engine: s.engine, Logs: s.logs, Blobs: blobs, Options: s.cfg.Retention, Server: s.cfg.KeepServer, Log: s.log, Observe: s.observeDeleted,
 	})
+	s.schedules = schedules.New(schedules.Config{
+		Store: s.store, Engine: s.engine, Audit: s.audit, Log: s.log, Admit: func(spec *muster.Spec) []muster.FieldError { return secrets.Require(s.secrets, spec) },
+	})
 	accept := func(ctx context.Context, conn link.ServerConn, peer link.Peer) {
 		ctx, release := api.BindToKey(ctx)
 		defer release()
@@ -293,7 +298,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
-			Webhooks: s.webhooks, Secrets: s.secrets, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
+			Webhooks: s.webhooks, Secrets: s.secrets, Schedules: s.schedules, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		}))))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,
@@ -404,6 +409,7 @@ func (s *Server) Run(ctx context.Context) error {
 	group.Go(func() error { return s.whenReady(serviceCtx, s.history.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.webhooks.Run) })
 	group.Go(func() error { return s.whenReady(serviceCtx, s.sweeper.Run) })
+	group.Go(func() error { return s.whenReady(serviceCtx, s.schedules.Run) })
 	group.Go(func() error { return s.secrets.Run(serviceCtx) })
 	if s.pinner != nil {
 		group.Go(func() error { return s.pinner.Run(serviceCtx) })

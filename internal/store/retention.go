@@ -142,14 +142,16 @@ type BlobRef struct {
 // BlobRefReader lists all references to blobs, by key and page by page. A page may be short or empty: it ends with next, the key to continue
 // after; done means that there are no more.
 //
-// A reference moves only from a worker's upload to its task, to an attempt, or to a late report. So a reader that calls WorkerBlobs, SpecBlobs,
-// TaskBlobs, AttemptBlobs and LateBlobs in this order, each to its end, sees each reference that existed when it began and still exists.
+// A reference moves only from a worker's upload to its task, to an attempt, or to a late report, and from a schedule to its jobs. So a reader that calls
+// WorkerBlobs, ScheduleBlobs, SpecBlobs, TaskBlobs, AttemptBlobs and LateBlobs in this order, each to its end, sees each reference that existed when it began and still exists.
 type BlobRefReader interface {
 	// UnfinishedSince returns when the oldest unfinished attempt of each worker that has one was assigned. Its uploads since then may
 	// not be reported yet.
 	UnfinishedSince(ctx context.Context) (map[muster.WorkerID]muster.Time, error)
 	// WorkerBlobs lists blobs that were granted to a worker at a time or later, or by an older Muster, by hash, from the one after the given one.
 	WorkerBlobs(ctx context.Context, w muster.WorkerID, since muster.Time, after string, limit int) ([]string, error)
+	// ScheduleBlobs lists the files and standard inputs in the specs of schedules, without a job.
+	ScheduleBlobs(ctx context.Context, after ScheduleID, limit int) (page []BlobRef, next ScheduleID, done bool, err error)
 	// SpecBlobs lists the files and standard inputs in the specs of all jobs.
 	SpecBlobs(ctx context.Context, after muster.JobID, limit int) (page []BlobRef, next muster.JobID, done bool, err error)
 	TaskBlobs(ctx context.Context, after muster.TaskID, limit int) (page []BlobRef, next muster.TaskID, done bool, err error)

@@ -22,6 +22,7 @@ type Writer interface {
 	// It returns a StorageFull error if there is no space, and a Conflict if an
 	// idempotency key exists. A task's group, name, kind, element and creation time never
 	// change, nor do a job's name, project, kind, creation time, owner and UID, and a spec is never changed in place.
+	// ScheduleRuns are added as by RecordRun.
 	// It does not write the JobRetention of Jobs: Kept and the Expired lists do.
 	Commit(ctx context.Context, b *Batch) error
 }
@@ -30,6 +31,7 @@ type Writer interface {
 type Batch struct {
 	muster.Rows
 	IdempotencyKeys []IdempotencyKey
+	ScheduleRuns    []ScheduleRun // of schedules that submit jobs of this batch
 	// RemovedJobs are ended jobs that disappear for all readers, also from Task, Attempts and Contents. The rest of their rows
 	// is deleted by RemovalStore. Rows of the same batch do not name them.
 	RemovedJobs      []muster.JobID
@@ -41,7 +43,7 @@ type Batch struct {
 
 // Empty reports whether there is nothing to write.
 func (b *Batch) Empty() bool {
-	return b.Rows.Empty() && len(b.IdempotencyKeys)+len(b.RemovedJobs)+len(b.Kept)+len(b.ExpiredLogs)+len(b.ExpiredArtifacts) == 0
+	return b.Rows.Empty() && len(b.IdempotencyKeys)+len(b.ScheduleRuns)+len(b.RemovedJobs)+len(b.Kept)+len(b.ExpiredLogs)+len(b.ExpiredArtifacts) == 0
 }
 
 // JobKept sets since when a job is exempt from retention; 0 means that it is not.

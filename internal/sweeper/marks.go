@@ -57,6 +57,9 @@ func (s *Sweeper) mark(ctx context.Context, paced bool) (*marks, error) {
 		}
 	}
 	visit := func(ref *store.BlobRef) error { return s.markRef(ctx, m, ref) }
+	if err := eachPage(ctx, paced, s.Store.ScheduleBlobs, visit); err != nil {
+		return nil, err
+	}
 	if err := eachPage(ctx, paced, s.Store.SpecBlobs, visit); err != nil {
 		return nil, err
 	}

@@ -396,6 +396,40 @@ func TestUploadsByNumber(t *testing.T) {
 	})
 }
 
+// The folder and the standard input of a schedule are used as long as it exists.
+func TestFilesOfSchedulesAreKept(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		file, stdin := []byte("a file"), []byte("standard input")
+		tree := treeOf([][]byte{file})
+		blobs := [][]byte{file, stdin, tree}
+		for _, b := range blobs {
+			if err := f.put(f.process, "p:", b, longCall); err != nil {
+				f.Fatal(err)
+			}
+		}
+		if _, err := f.store.PutSchedule(f.ctx, store.Schedule{
+			Project: "default", Name: "nightly", Cron: "@daily", Missed: "skip", Overlap: "allow", Owner: "k", CreatedAt: 1, UpdatedAt: 1, Next: 1,
+			Spec: &muster.Spec{Tasks: []muster.TaskSpec{{Kind: muster.KindNoop, Files: "sha256:" + hashOf(tree), Stdin: "sha256:" + hashOf(stdin)}}},
+		}, false); err != nil {
+			f.Fatal(err)
+		}
+		check := func(exist bool) {
+			for _, b := range blobs {
+				if _, err := f.blobs.Stat(f.ctx, hashOf(b)); (err == nil) != exist {
+					f.Errorf("%s exists: %t, want %t", b, err == nil, exist)
+				}
+			}
+		}
+		f.live(60 * aDay)
+		check(true)
+		if err := f.store.DeleteSchedule(f.ctx, "default", "nightly"); err != nil {
+			f.Fatal(err)
+		}
+		f.live(60 * aDay)
+		check(false)
+	})
+}
+
 // Output that arrives after its job was removed is deleted later.
 func TestOrphanLogsAreDeleted(t *testing.T) {
 	inBubble(t, func(f *fixture) {

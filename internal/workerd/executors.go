@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"path/filepath"
 
+	"github.com/shirou/gopsutil/v4/disk"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/checkpoint"
 	"github.com/muster-dev/muster/internal/agent/container"
@@ -70,7 +72,7 @@ func (w *Worker) newKindExecutors(own []kinds.OwnerKind, env *process.Deps, mana
 	var program container.ProgramCopy
 	copies := filepath.Join(w.cfg.Data, "gate") // also of the entrypoint of containers with a proxy
 	cfg := kinds.Config{
-		Deps: env, Runtimes: managed, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
+		Deps: env, Runtimes: managed, ModelDisk: w.cfg.ModelDisk, MissingDisk: w.missingDisk, OwnerKinds: own, Options: w.cfg.AI.environ(w.cfg.HostPolicy.Buffer()),
 		Program: func(everywhere bool) (string, error) { return program.Copy(copies, everywhere) },
 	}
 	if models != nil {
@@ -82,6 +84,15 @@ func (w *Worker) newKindExecutors(own []kinds.OwnerKind, env *process.Deps, mana
 	}
 	customKinds, err := kind.EncodeList(kinds.Definitions(own))
 	return list, customKinds, err
+}
+
+// missingDisk returns how much must be freed in the data directory, 0 if that is unknown.
+func (w *Worker) missingDisk() muster.Size {
+	u, err := disk.Usage(w.cfg.Data)
+	if err != nil {
+		return 0
+	}
+	return w.cfg.HostPolicy.MissingDisk(muster.DiskLoad{Free: muster.Size(u.Free), Total: muster.Size(u.Total)})
 }
 
 // newModelPool returns the pool of model servers, nil if it is disabled: then those from before a restart are stopped.

@@ -77,6 +77,7 @@ type Config struct {
 	Python         string             // the interpreter of all runtimes; "" creates environments for them
 	Wheels         string             // the directory of packages for runtimes; "" means the package index
 	RuntimeDisk    muster.Size        // maximum disk space of runtimes; 0 means runtimes.DefaultBudget
+	ModelDisk      muster.Size        // maximum disk space of models that tasks download; 0 means no limit
 	AI             AI                 // settings of the AI kinds
 	Kinds          []string           // allowed kinds; nil means all
 	Allow          muster.Allow       // what tasks may use, whatever the server says; SignedBy follows from TrustKeys
@@ -135,7 +136,7 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 		return nil, muster.Errorf(muster.Invalid, "the worker needs a data dir: set --data")
 	case cfg.Bandwidth > 0 && cfg.Bandwidth < minBandwidth:
 		return nil, muster.Errorf(muster.Invalid, "--bandwidth %s is too small: use at least %s", cfg.Bandwidth, minBandwidth)
-	case cfg.Slots < 0 || cfg.MaxTasks < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
+	case cfg.Slots < 0 || cfg.MaxTasks < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.ModelDisk < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
 	for _, tag := range cfg.Tags {

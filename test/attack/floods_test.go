@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,11 +27,11 @@ const (
 	flooding    = 450 // connections
 )
 
-// holdConnection keeps a connection to the server open until the test ends, and opens another one when it is closed. It sends data on each,
+// holdConnection keeps a connection to an address open until the test ends, and opens another one when it is closed. It sends data on each,
 // which may be empty.
-func (e *env) holdConnection(ctx context.Context, payload string) {
+func holdConnection(ctx context.Context, address, payload string) {
 	for ctx.Err() == nil {
-		conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err == nil {
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 			_, _ = io.WriteString(conn, payload)
@@ -91,7 +92,7 @@ func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparall
 			ctx, stop := context.WithCancel(t.Context())
 			var flood sync.WaitGroup
 			for range flooding {
-				flood.Go(func() { e.holdConnection(ctx, payload) })
+				flood.Go(func() { holdConnection(ctx, e.Addr, payload) })
 			}
 			e.checkServing(name)
 			for _, conn := range fleet {
@@ -104,23 +105,42 @@ func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparall
 	}
 }
 
-// TestRequestsOfOneKeyDoNotBlockOthers opens more streams with one viewer's key than the server may have descriptors, and reads
-// none of them. It gets an error when it has too many, and others are served.
-func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
+// TestConnectionsToOtherPortsDoNotBlockTheServer opens more connections than the server may have descriptors, without a key, to the ports of its metrics
+// and of a gateway. Its own clients are served.
+func TestConnectionsToOtherPortsDoNotBlockTheServer(t *testing.T) { //nolint:tparallel // one flood at a time
 	t.Parallel()
-	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
-	token := e.key(string(auth.Viewer), "", 0).Secret
-	refused := make(chan *http.Response, flooding)
+	metrics, gateway := mustertest.ReservePort(t), mustertest.ReservePort(t)
+	for name, address := range map[string]string{"metrics": metrics, "gateway": gateway} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute, Flags: []string{"--metrics", metrics, "--dialect", "qubix=" + gateway}}))
+			ctx, stop := context.WithCancel(t.Context())
+			var flood sync.WaitGroup
+			for range flooding {
+				flood.Go(func() { holdConnection(ctx, address, "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n") })
+			}
+			e.checkServing("connections to the port of its " + name)
+			stop()
+			flood.Wait()
+		})
+	}
+}
+
+// holdStreams opens n streams of events with a token, from several addresses, and reads none of them. It returns the statuses of those
+// that were refused, which name a time to try again.
+func (e *env) holdStreams(token string, n int) (statuses []int) {
+	e.t.Helper()
+	refused := make(chan *http.Response, n)
 	var opening sync.WaitGroup
-	for range flooding {
+	for i := range n {
 		opening.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), awaitTimeout)
+			ctx, cancel := context.WithTimeout(e.t.Context(), awaitTimeout)
 			defer cancel()
-			conn, err := new(net.Dialer).DialContext(ctx, "tcp", e.Addr)
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%4))}}
+			conn, err := d.DialContext(ctx, "tcp", e.Addr)
 			if err != nil {
 				return
 			}
-			t.Cleanup(func() { _ = conn.Close() })
+			e.t.Cleanup(func() { _ = conn.Close() })
 			_, _ = fmt.Fprintf(conn, "GET /api/v1/events HTTP/1.1\r\nHost: muster\r\nAuthorization: Bearer %s\r\n\r\n", token)
 			_ = conn.SetReadDeadline(time.Now().Add(promptLimit))
 			if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && resp.StatusCode != http.StatusOK {
@@ -130,17 +150,48 @@ func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
 	}
 	opening.Wait()
 	close(refused)
-	n := 0
 	for resp := range refused {
-		n++
-		if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
-			t.Errorf("a stream too many was answered %d, with Retry-After %q", resp.StatusCode, resp.Header.Get("Retry-After"))
+		statuses = append(statuses, resp.StatusCode)
+		if resp.Header.Get("Retry-After") == "" {
+			e.t.Errorf("a stream too many was answered %d without Retry-After", resp.StatusCode)
 		}
 	}
-	if n == 0 {
-		t.Errorf("one key has %d streams", flooding)
+	return statuses
+}
+
+// TestRequestsOfOneKeyDoNotBlockOthers opens more streams with one viewer's key than the server may have descriptors. It gets an error when it has
+// too many, and others are served.
+func TestRequestsOfOneKeyDoNotBlockOthers(t *testing.T) {
+	t.Parallel()
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+	statuses := e.holdStreams(e.key(string(auth.Viewer), "", 0).Secret, flooding)
+	if len(statuses) == 0 || slices.ContainsFunc(statuses, func(status int) bool { return status != http.StatusTooManyRequests }) {
+		t.Errorf("of %d streams of one key those were refused with the statuses %v", flooding, statuses)
 	}
 	e.checkServing("streams of one key")
+}
+
+// TestKeysOfAProjectDoNotBlockOthers opens as many streams as possible with keys that the administrator of a project created. The server continues
+// to serve its own administrators and workers.
+func TestKeysOfAProjectDoNotBlockOthers(t *testing.T) {
+	t.Parallel()
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Descriptors: descriptors, Heartbeat: time.Minute}))
+	admin, err := client.New(e.url(""), e.key(string(auth.Admin), "alpha", 0).Secret, client.Options{HTTP: e.http})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused []int
+	for range 20 {
+		k, err := admin.CreateKey(t.Context(), client.NewKey{Name: "another", Role: string(auth.Admin)})
+		if err != nil {
+			break // it has too many requests
+		}
+		refused = append(refused, e.holdStreams(k.Secret, 30)...)
+	}
+	if len(refused) == 0 {
+		t.Error("no stream of 600 was refused")
+	}
+	e.checkServing("streams of keys of a project")
 }
 
 // TestReadinessFloodIsCheap requests the readiness repeatedly, without a key, while workers with the largest permitted facts are connected.

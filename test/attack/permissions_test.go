@@ -135,7 +135,7 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		key = e.key(string(auth.Viewer), o.project, 0).Key.ID
 	}
 	path := strings.NewReplacer("{job}", job.String(), "{task}", job.String()+".0", "{key}", key, "{project}", o.project, "{worker}", "nobody", "{kind}", muster.KindNoop,
-		"{name}", "out.txt", "{secret}", "A_SECRET", "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
+		"{name}", "out.txt", "{secret}", "A_SECRET", "{schedule}", "nightly", "{sha256}", hex.EncodeToString(sum[:]), "{cid}", "QmT78zSuBmuS4z925WZfrqQ1qHaJ56DQaTfyMUF7F8ff5o").Replace(rt.Path)
 	body := []byte(`{}`)
 	switch rt.ID {
 	case "search-logs":
@@ -154,6 +154,8 @@ func (e *env) call(rt *rest.Route, who *caller, o *objects) (status int, answer 
 		body = []byte(`{"notify":[]}`)
 	case "put-secret":
 		body = []byte(`{"value":"a secret value"}`)
+	case "create-schedule":
+		body = fmt.Appendf(nil, `{"name":"nightly","cron":"0 0 1 1 *","replace":true,"spec":{"tasks":[{"kind":"noop"}],"project":%q}}`, o.project)
 	case "prune":
 		body = fmt.Appendf(nil, `{"project":%q,"dry_run":true}`, o.project)
 	case "edit-job":

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -128,6 +129,63 @@ func TestWorkersDoNotFollowRedirects(t *testing.T) {
 	case request := <-led:
 		t.Errorf("the worker connected to another address: %s", request)
 	default:
+	}
+}
+
+// TestWorkersOfOtherSystemsDoNotFollowRedirects starts workers of foreign servers which redirect them to another address: they send it neither a
+// request nor their key.
+func TestWorkersOfOtherSystemsDoNotFollowRedirects(t *testing.T) {
+	t.Parallel()
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("the-worker's-key\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for system, flags := range map[string][]string{
+		"qubix":      {"--backend", "URL"},
+		"trainforge": {"--scheduler", "URL"},
+		"dtf":        {"--coordinator", "URL", "--api-key-file", key},
+	} {
+		t.Run(system, func(t *testing.T) {
+			t.Parallel()
+			led, asked := make(chan string, 100), make(chan struct{}, 100)
+			inside := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				led <- r.Method + " " + r.URL.Path
+				w.WriteHeader(http.StatusNotFound)
+			}))
+			defer inside.Close()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked <- struct{}{}
+				http.Redirect(w, r, inside.URL+"/metadata", http.StatusTemporaryRedirect)
+			}))
+			defer server.Close()
+			args := []string{"worker", system}
+			for _, flag := range flags {
+				args = append(args, strings.Replace(flag, "URL", server.URL, 1))
+			}
+			cmd := exec.Command(mustertest.Program(t), args...)
+			cmd.Env = append(os.Environ(), "MUSTER_DATA="+t.TempDir(), "MUSTER_CONFIG="+t.TempDir()+"/context.json", "MUSTER_ENGINE=none")
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}()
+			for range 2 { // it has the answer to the first request when it sends the second one
+				select {
+				case <-asked:
+				case request := <-led:
+					t.Fatalf("the worker was led to another address: %s", request)
+				case <-time.After(awaitTimeout):
+					t.Fatal("the worker sends no request")
+				}
+			}
+			select {
+			case request := <-led:
+				t.Errorf("the worker was led to another address: %s", request)
+			default:
+			}
+		})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -16,12 +17,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/polllink"
 	"github.com/muster-dev/muster/internal/link/wslink"
+	"github.com/muster-dev/muster/internal/mustertest"
 	"github.com/muster-dev/muster/internal/mustertest/testworker"
 )
 
@@ -195,5 +199,47 @@ func TestSessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestGatewaySessionsEndWhenTheirKeyIsRevoked revokes the join key of a worker of DTF that is connected to the gateway: its connection ends, and
+// its token opens no other one.
+func TestGatewaySessionsEndWhenTheirKeyIsRevoked(t *testing.T) {
+	t.Parallel()
+	gateway := mustertest.ReservePort(t)
+	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--dialect", "dtf=" + gateway + ",key=required"}}))
+	k := e.key(string(auth.Join), "", 0)
+	open := func(text string) (*websocket.Conn, string) {
+		t.Helper()
+		ws, resp, err := websocket.Dial(t.Context(), "ws://"+gateway+"/ws", nil)
+		if err != nil {
+			t.Fatal(err, resp)
+		}
+		t.Cleanup(func() { _ = ws.CloseNow() })
+		if err := ws.Write(t.Context(), websocket.MessageText, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		_, answer, err := ws.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ws, string(answer)
+	}
+	ws, answer := open(fmt.Sprintf(`{"type":"auth","auth_type":"api_key","api_key":%q,"worker_id":"rig"}`, k.Secret))
+	var granted struct {
+		Status string `json:"status"`
+		Token  string `json:"token"`
+	}
+	if err := json.Unmarshal([]byte(answer), &granted); err != nil || granted.Status != "success" || granted.Token == "" {
+		t.Fatalf("the worker is answered %s, %v", answer, err)
+	}
+	e.revoke(k.Key.ID)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*promptLimit)
+	defer cancel()
+	if _, text, err := ws.Read(ctx); err == nil || ctx.Err() != nil {
+		t.Errorf("the connection of a revoked key was open for %s: %s", 2*promptLimit, text)
+	}
+	if _, answer := open(fmt.Sprintf(`{"type":"auth","auth_type":"token","token":%q}`, granted.Token)); strings.Contains(answer, "success") {
+		t.Errorf("the token of a revoked key is answered %s", answer)
 	}
 }

@@ -75,6 +75,37 @@ func TestTaskCannotReadWorkerTokens(t *testing.T) {
 	}
 }
 
+// TestSecretsInOptionsAreHidden checks that no other process finds the secrets that are parts of options: keys and passwords in URLs, tokens of other
+// systems and of gateways to them.
+func TestSecretsInOptionsAreHidden(t *testing.T) {
+	t.Parallel()
+	c := mustertest.New(t, t.TempDir())
+	const secret = "the-secret-of-an-option"
+	for _, args := range [][]string{
+		{"worker", "qubix", "--backend", "http://127.0.0.1:1/k/" + secret},
+		{"worker", "qubix", "--backend", "http://user:" + secret + "@127.0.0.1:1"},
+		{"bridge", "trainforge", "--scheduler", "http://127.0.0.1:1", "--scheduler-token=" + secret, "--server", "http://" + c.Addr},
+		{"server", "--listen", "127.0.0.1:0", "--dialect", "mloc=127.0.0.1:0,redis=embedded:" + strings.TrimPrefix(mustertest.ReservePort(t), "127.0.0.1:") + ",token=" + secret},
+	} {
+		cmd := exec.Command(mustertest.Program(t), args...)
+		cmd.Env = []string{"HOME=" + t.TempDir(), "PATH=" + os.Getenv("PATH"), "MUSTER_DATA=" + t.TempDir(), "MUSTER_TOKEN=" + mustertest.AdminToken, "MUSTER_ENGINE=none"}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		c.Await("the process conceals its secret", time.Minute, func() error {
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid))
+			if err == nil && (!bytes.Contains(line, []byte(args[len(args)-2])) || bytes.Contains(line, []byte(secret))) {
+				err = fmt.Errorf("its arguments are %q", line)
+			}
+			return err
+		})
+	}
+}
+
 // TestUpgradeHidesTokens checks that a worker which replaces itself by its next program does not show its tokens
 // again.
 func TestUpgradeHidesTokens(t *testing.T) {

@@ -1,13 +1,18 @@
 package container
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/moby/moby/client"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
@@ -125,6 +130,119 @@ func TestImagesOfTheOwnerAreForAllTasks(t *testing.T) {
 	b.Task.Spec.Container = &muster.Container{Pull: muster.PullAlways}
 	w.mustCreate(b)
 	w.mustCreate(newSpec(ref, "true"))
+}
+
+// denyAtTheCheck returns a worker with a private image, and the name of another repository with its digest, which its engine pulls without asking whether
+// the task may have it: earlier versions of Docker 20.10 do so since they have the digest, this one because the registry begins to refuse only when
+// the worker asks. unremovable makes the engine keep all names.
+func denyAtTheCheck(t *testing.T, unremovable bool) (w *testEnv, private, other string) {
+	t.Helper()
+	r := containertest.NewRegistry(t)
+	w = newTestEnvAt(t, throughProxy(t, containertest.SharedEngine(t), func(answer http.ResponseWriter, q *http.Request) bool {
+		switch {
+		case strings.Contains(q.URL.Path, "/distribution/"):
+			if other != "" && !w.hasImage(other) {
+				t.Errorf("the pull did not give the image the name %s", other)
+			}
+			r.RequireAuth("ann", password)
+		case q.Method == http.MethodDelete && strings.Contains(q.URL.Path, "/images/") && unremovable:
+			answer.WriteHeader(http.StatusInternalServerError)
+			return true
+		}
+		return false
+	}), nil)
+	image := containertest.ShellImage(t)
+	image.Texts = map[string]string{"/filler": w.cfg.Worker}
+	private, digest := r.Push(t, "acme/named:1", image)
+	otherTag, same := r.Push(t, "bob/own:1", image)
+	if same != digest {
+		t.Fatal("the images differ")
+	}
+	api := containertest.API(t, containertest.SharedEngine(t))
+	for _, name := range []string{private, strings.TrimSuffix(private, ":1") + "@" + digest, strings.TrimSuffix(otherTag, ":1") + "@" + digest} {
+		t.Cleanup(func() {
+			_, _ = api.ImageRemove(context.WithoutCancel(t.Context()), name, client.ImageRemoveOptions{Force: true})
+		})
+	}
+	r.RequireAuth("ann", password)
+	w.mustCreate(withSecret(private, "ann:"+password))
+	r.RequireAuth("", "")
+	return w, private, strings.TrimSuffix(otherTag, ":1") + "@" + digest
+}
+
+// refused are tasks that may not have a private image, by their credentials.
+var refused = map[string]func(ref string) *run.ContainerSpec{
+	"none":  func(ref string) *run.ContainerSpec { return newSpec(ref, "true") },
+	"wrong": func(ref string) *run.ContainerSpec { return withSecret(ref, "bob:guess") },
+}
+
+// TestRefusedPullsLeaveNoName checks that an image does not keep a name that a pull gave it although the registry does not let the task have it: it
+// would be a way to the image when the names of its repository are gone.
+func TestRefusedPullsLeaveNoName(t *testing.T) {
+	for secret, b := range refused {
+		t.Run(secret, func(t *testing.T) {
+			w, private, other := denyAtTheCheck(t, false)
+			_, err := w.create(b(other))
+			wantTaskError(t, err, muster.ImageMissing)
+			if w.hasImage(other) || !w.hasImage(private) {
+				t.Error("the refused name is there, or the image is not")
+			}
+			if len(w.private.repos) != 1 {
+				t.Errorf("the record has %v", w.private.repos)
+			}
+			w.mustCreate(withSecret(private, "ann:"+password))
+		})
+	}
+}
+
+// TestANameThatRemainsIsPrivate checks that a name which cannot be removed after a refused pull is no way to the image either.
+func TestANameThatRemainsIsPrivate(t *testing.T) {
+	for secret, b := range refused {
+		t.Run(secret, func(t *testing.T) {
+			w, private, other := denyAtTheCheck(t, true)
+			_, err := w.create(b(other))
+			wantTaskError(t, err, muster.ImageMissing)
+			if !strings.Contains(w.lines.String(), "a private image failed") {
+				t.Errorf("the log does not mention it:\n%s", &w.lines)
+			}
+			api := containertest.API(t, containertest.SharedEngine(t))
+			if _, err := api.ImageRemove(t.Context(), private, client.ImageRemoveOptions{Force: true}); err != nil { // by the owner
+				t.Fatal(err)
+			}
+			if !w.hasImage(other) {
+				t.Fatal("the image has no other name")
+			}
+			next := newTestEnv(t, func(c *Config) { c.Dir = w.cfg.Dir })
+			_, err = next.create(newSpec(other, "true"))
+			wantTaskError(t, err, muster.ImageMissing)
+			never := newSpec(other, "true")
+			never.Task.Spec.Container = &muster.Container{Pull: muster.PullNever}
+			_, err = next.create(never)
+			wantTaskError(t, err, muster.ImageMissing, "was pulled with credentials of a task")
+		})
+	}
+}
+
+// TestNewNames has the lists of an engine before and after it pulled a digest, which it had, by the name of another repository.
+func TestNewNames(t *testing.T) {
+	const id, other, digest = "sha256:aa", "sha256:bb", "@sha256:a4617ff0a625e6202d0aa706d0720600f843716098f32dc588c497392f7d2db7"
+	before := []docker.ImageSummary{
+		{ID: id, Names: []string{"127.0.0.1:5000/acme/named:1", "127.0.0.1:5000/acme/named" + digest}},
+		{ID: other, Names: []string{"127.0.0.1:5000/bob/own:1"}},
+	}
+	after := []docker.ImageSummary{
+		{ID: id, Names: []string{
+			"127.0.0.1:5000/acme/named:1", "127.0.0.1:5000/acme/named:2", // another pull at the same time
+			"127.0.0.1:5000/acme/named" + digest, "127.0.0.1:5000/bob/own" + digest, "127.0.0.1:5000/bob/own:1", // which moved
+		}},
+		{ID: other, Names: []string{"127.0.0.1:5000/bob/own:2"}},
+	}
+	if got := newNames("127.0.0.1:5000/bob/own"+digest, id, before, after); !slices.Equal(got, []string{"127.0.0.1:5000/bob/own" + digest}) {
+		t.Errorf("new are %v", got)
+	}
+	if got := newNames("127.0.0.1:5000/acme/named"+digest, id, before, before); got != nil {
+		t.Errorf("new are %v", got)
+	}
 }
 
 func TestDamagedRecordOfPrivateImages(t *testing.T) {

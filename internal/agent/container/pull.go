@@ -247,6 +247,7 @@ func (c *Containers) pull(ctx context.Context, ref string, from *access, onProgr
 	if !c.private.allows(img, from) {
 		// Docker pulls a digest that it has without a request.
 		if err = c.cfg.Engine.CheckAccess(ctx, ref, creds); err != nil {
+			c.removeNewNames(context.WithoutCancel(ctx), ref, img.ID, before)
 			return nil, err
 		}
 	}
@@ -256,6 +257,45 @@ func (c *Containers) pull(ctx context.Context, ref string, from *access, onProgr
 		c.checkSoon() // the images may exceed the budget
 	}
 	return img, nil
+}
+
+// removeNewNames removes the names that a pull of ref gave an image and that no image had before, because the registry did not let the task have it:
+// with such a name, the image could outlive those of the repository by which it is private. If one remains, its repository is private.
+func (c *Containers) removeNewNames(ctx context.Context, ref, id string, before []docker.ImageSummary) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeouts.operation, errTimeout)
+	defer cancel()
+	after, err := c.listImages(ctx)
+	for _, name := range newNames(ref, id, before, after) {
+		if removeErr := c.cfg.Engine.RemoveImage(ctx, name); removeErr != nil && !errors.Is(removeErr, docker.ErrNotFound) {
+			err = errors.Join(err, removeErr)
+		}
+	}
+	if err == nil {
+		return
+	}
+	c.cfg.Log.Warn("removing the name that a refused pull gave a private image failed: the images of its repository are private", imageAttrs(ref, err)...)
+	if err := c.private.begin(ref, before); err != nil {
+		c.cfg.Log.Warn("recording a private image failed", imageAttrs(ref, err)...)
+		return
+	}
+	c.private.end(ref, nil)
+}
+
+// newNames returns the names of an image in the repository of ref that no image had before.
+func newNames(ref, id string, before, after []docker.ImageSummary) (added []string) {
+	repo, _, _ := muster.ParseImage(ref)
+	for i := range after {
+		if after[i].ID != id {
+			continue
+		}
+		for _, name := range after[i].Names {
+			had := func(s docker.ImageSummary) bool { return slices.Contains(s.Names, name) }
+			if repositories([]string{name})[repo] && !slices.ContainsFunc(before, had) {
+				added = append(added, name)
+			}
+		}
+	}
+	return added
 }
 
 func (c *Containers) listImages(ctx context.Context) ([]docker.ImageSummary, error) {

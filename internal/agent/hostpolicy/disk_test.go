@@ -30,6 +30,12 @@ func TestFreeDisk(t *testing.T) {
 			if got := c.options.minFreeDisk(c.disk); got != c.least {
 				t.Errorf("it keeps %s free, want %s", got, c.least)
 			}
+			if missing := c.options.MissingDisk(muster.DiskLoad{Total: c.disk, Free: c.least}); missing != 0 {
+				t.Errorf("%s more must be free", missing)
+			}
+			if missing := c.options.MissingDisk(muster.DiskLoad{Total: c.disk, Free: c.least - 1}); c.least > 0 && missing != c.least/4+1 {
+				t.Errorf("%s more must be free, want %s", missing, c.least/4+1)
+			}
 			if g := c.options.thresholds(c.disk).disk; (g == nil) != (c.least == 0) {
 				t.Errorf("its gate is %+v", g)
 			}

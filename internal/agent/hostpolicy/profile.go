@@ -164,6 +164,15 @@ func (o *Options) minFreeDisk(disk muster.Size) muster.Size {
 	return DefaultMinFreeDisk
 }
 
+// MissingDisk returns how much more of the data dir's disk must be free for a worker to accept tasks again, 0 if enough is.
+func (o *Options) MissingDisk(d muster.DiskLoad) muster.Size {
+	least := o.minFreeDisk(d.Total)
+	if d.Free >= least {
+		return 0
+	}
+	return least + least/4 - d.Free
+}
+
 // isLow reports whether little of a disk is left above what stays free: less than a tenth of the disk, and less than twice what stays
 // free or lowDisk, whichever is more.
 func (o *Options) isLow(d *muster.DiskLoad) bool {

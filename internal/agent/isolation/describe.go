@@ -133,7 +133,15 @@ func (d *Description) describeSandbox(cfg Config, ra *runAs) {
 	case ra.named != nil:
 		d.Signals = Enforcement{ByKernel, "by the user of tasks; tasks can signal one another"}
 	}
-	if ra.rootReason != nil && reason == "" {
-		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; tasks run as root: they can use named sockets of root, such as that of a container engine ("+ra.rootReason.Error()+")", "; ")
+	sockets := ""
+	switch {
+	case reason != "":
+	case ra.rootReason != nil:
+		sockets = "tasks run as root: they can use named sockets of root, such as that of a container engine (" + ra.rootReason.Error() + ")"
+	case !ra.perAttempt():
+		sockets = "tasks run as one user: they can use its named sockets, such as those of a session bus or an SSH agent, or of a container engine that it may use"
+	}
+	if sockets != "" {
+		d.Files.Why = strings.TrimPrefix(d.Files.Why+"; "+sockets, "; ")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/internal/agent/isolation/landlock"
@@ -29,6 +30,9 @@ func TestDescribe(t *testing.T) {
 		}
 		if files := d.Files.By == ByKernel; files != (landlock.ABI() > 0 && cfg.Sandbox != Off) {
 			t.Errorf("%s: files are kept by %s, and Landlock has version %d", name, d.Files.By, d.Landlock)
+		}
+		if shared := d.User != DynamicUser; d.Files.By == ByKernel && strings.Contains(d.Files.Why, "named sockets") != shared {
+			t.Errorf("%s: tasks run as %q, and what is said of their sockets is %q", name, d.User, d.Files.Why)
 		}
 	}
 }

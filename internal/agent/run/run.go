@@ -33,7 +33,7 @@ type Task struct {
 	Checkpoint string             `json:"checkpoint,omitempty"` // SHA-256 of the muster.Tree that an earlier attempt saved; "" for none
 	Gang       *muster.Membership `json:"gang,omitempty"`       // nil if it is not a member of one
 	Port       io.Closer          `json:"-"`                    // reserves Gang.Port for the process, or nil: see ReleasePort
-	Assigned   time.Duration      `json:"assigned"`             // when the worker received it, by BootClock
+	Assigned   time.Duration      `json:"assigned"`             // when the worker received it, by bootclock.Now
 	Recovered  *Recovered         `json:"-"`                    // set if the previous process of the worker started it: continue from there
 }
 

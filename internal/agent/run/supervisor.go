@@ -18,7 +18,7 @@ type Supervisor interface {
 	Adopt(h *Recovered, reporter Reporter) (Proc, error)
 	// Recovered lists the attempts that the previous process of the worker started and did not Forget.
 	Recovered() []Recovered
-	// SetLastContact sets when, by BootClock, the server last knew that the worker was alive. The Supervisor kills attempts whose leases
+	// SetLastContact sets when, by bootclock.Now, the server last knew that the worker was alive. The Supervisor kills attempts whose leases
 	// have ended, with or without a worker.
 	SetLastContact(at time.Duration)
 	// LastContact returns the last contact, including that of the previous process; 0 for none.

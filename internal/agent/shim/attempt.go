@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
 )
@@ -33,7 +34,7 @@ const (
 type attempt struct {
 	server         *server
 	spec           *run.StartSpec
-	startClock     time.Duration // when it was started, by run.BootClock
+	startClock     time.Duration // when it was started, by bootclock.Now
 	log            *output.Log
 	size           atomic.Int64 // of the log
 	pumps          *output.Pumps
@@ -74,7 +75,7 @@ type attempt struct {
 }
 
 func (s *server) begin(st *run.StartSpec) (*attempt, error) {
-	a := &attempt{server: s, spec: st, startClock: run.BootClock(), wake: make(chan struct{}, 1), startDone: make(chan struct{}), closeEgress: func() {}}
+	a := &attempt{server: s, spec: st, startClock: bootclock.Now(), wake: make(chan struct{}, 1), startDone: make(chan struct{}), closeEgress: func() {}}
 	defer close(a.startDone)
 	a.points = progress.NewPointLogger(func(at time.Time, data []byte) {
 		a.record(&wire.RecordFrame{Attempt: st.Attempt, Stream: tasklog.Progress, Data: data}, at, nil)

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -321,7 +322,7 @@ func TestStalledShimReadsItsWorkerFirst(t *testing.T) {
 				ticks = stallGraceTicks + 2
 				s.worker.Store(&session{server: s, out: wire.NewOutbox(discardConn(t), nil), flushRequests: make(chan struct{}, 1), drained: make(chan struct{})})
 			}
-			now := run.BootClock()
+			now := bootclock.Now()
 			s.tick(now)
 			now += 2 * lease
 			s.tick(now)

@@ -19,6 +19,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -95,7 +96,7 @@ func TestEventsWithoutAWorkerAreReported(t *testing.T) {
 		w.do(workerCommand{Start: s})
 	}
 	report := &muster.Report{Attempt: settled.Attempt, Outcome: muster.AttemptSucceeded, Result: []byte(`{"a":1}`), FinishedAt: 5}
-	contact := run.BootClock() - time.Second
+	contact := bootclock.Now() - time.Second
 	w.do(workerCommand{Contact: contact})
 	w.do(workerCommand{Settle: report}) // which returns when all earlier frames are sent
 	w.kill()

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/shim/output"
 	"github.com/muster-dev/muster/internal/agent/shim/proctree"
 	"github.com/muster-dev/muster/internal/agent/shim/wire"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -63,9 +64,9 @@ type server struct {
 
 	mu         sync.Mutex
 	attempts   map[muster.AttemptID]*attempt
-	contact    time.Duration // the last one, by run.BootClock
+	contact    time.Duration // the last one, by bootclock.Now
 	ticks      int
-	lastTick   time.Duration // when tick was last called, by run.BootClock
+	lastTick   time.Duration // when tick was last called, by bootclock.Now
 	stalledFor time.Duration // how long this process was recently stopped, 0 for not
 	stallGrace int           // ticks until the frames of the worker count as handled
 	idleTicks  int           // ticks without a worker and without attempts
@@ -99,7 +100,7 @@ func (s *server) run(ctx context.Context, mayEnd bool) {
 		if s.dirDeleted != nil && n%dirCheckTicks == 0 && s.dirDeleted() {
 			s.protect("abandoning all tasks", s.abandonTasks)
 		}
-		s.protect("checking all attempts", func() { done = s.tick(run.BootClock()) })
+		s.protect("checking all attempts", func() { done = s.tick(bootclock.Now()) })
 		if done && mayEnd {
 			return
 		}

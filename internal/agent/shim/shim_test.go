@@ -17,6 +17,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/testkit"
 )
@@ -226,7 +227,7 @@ func TestTimeoutAndLeaseAreKept(t *testing.T) {
 			t.Errorf("%+v", x)
 		}
 		// A contact in the future represents a server in permanent contact.
-		c.SetLastContact(run.BootClock() + time.Hour)
+		c.SetLastContact(bootclock.Now() + time.Hour)
 		s = shellTask(t, "sleep 1; exit 4")
 		s.Lease = time.Millisecond
 		p, _ = startTask(t, c, s)

@@ -11,9 +11,9 @@ import (
 const defaultConnections = 1_000
 
 // Limits bounds the number of running requests, so that no key blocks others. Limits are fractions of the server's
-// connections. A quarter of these is reserved for workers and administrators.
+// connections. A quarter of these is reserved for workers, new ones too, and for operators and administrators of the server.
 type Limits struct {
-	userRequests atomic.Int64 // requests of keys other than those of workers and administrators
+	userRequests atomic.Int64 // requests of other keys than those
 	linkRequests atomic.Int64 // those of them with links to jobs, which are public
 	maxUsers     int64        // of all such keys
 	maxPerKey    int64        // of one such key
@@ -33,8 +33,8 @@ func NewLimits(connections int) *Limits {
 	}
 }
 
-// AcquireRequest counts a request of a key while it runs. Links to jobs together have at most half of what all keys other than
-// those of workers and administrators have, and each link a quarter of that.
+// AcquireRequest counts a request of a key while it runs. Links to jobs together have at most half of what all keys have for which nothing is
+// reserved, and each link a quarter of that.
 func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(), err error) {
 	if p.Job != 0 {
 		if !tryAdd(&l.linkRequests, max(2, l.maxUsers/2)) {
@@ -56,11 +56,13 @@ func (l *Limits) AcquireRequest(p auth.Principal, k *ActiveKey) (release func(),
 	if p.Job != 0 {
 		limit = max(2, l.maxUsers/8)
 	}
-	switch p.Role {
-	case auth.Admin:
+	switch {
+	case p.Role == auth.Admin && p.Project == "": // those of a project create keys, and let workers join, as they like
 		limit = l.maxAdmin
-	case auth.Worker:
+	case p.Project == "" && (p.Role == auth.Worker || p.Role == auth.Join || p.Role == auth.Operator):
 		limit = l.maxWorker
+	case p.Role == auth.Worker:
+		limit, isUser = l.maxWorker, true
 	default:
 		isUser = true
 	}

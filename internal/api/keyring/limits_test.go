@@ -36,3 +36,29 @@ func TestLinksLeaveCapacity(t *testing.T) {
 		t.Errorf("%d and %d requests remain", b.linkRequests.Load(), b.userRequests.Load())
 	}
 }
+
+// TestKeysOfProjectsHaveNothingReserved checks that all keys of a project together, of its administrators and workers too, leave requests for the
+// workers, join tokens, operators and administrators of the server.
+func TestKeysOfProjectsHaveNothingReserved(t *testing.T) {
+	t.Parallel()
+	b, got := NewLimits(1_000), int64(0)
+	for range 100 {
+		for _, role := range []auth.Role{auth.Admin, auth.Submitter, auth.Join, auth.Worker} {
+			k := &ActiveKey{}
+			for {
+				if _, err := b.AcquireRequest(auth.Principal{Role: role, Project: "alpha"}, k); err != nil {
+					break
+				}
+				got++
+			}
+		}
+	}
+	if got != b.maxUsers {
+		t.Errorf("keys of a project have %d requests, not %d", got, b.maxUsers)
+	}
+	for _, role := range []auth.Role{auth.Admin, auth.Operator, auth.Join, auth.Worker} {
+		if _, err := b.AcquireRequest(auth.Principal{Role: role}, &ActiveKey{}); err != nil {
+			t.Errorf("a key of the role %s for all projects: %v", role, err)
+		}
+	}
+}

@@ -41,7 +41,7 @@ func (rr *Router) RouteOf(r *http.Request) Route {
 
 // objects are the parameters of paths that name an object, and the prefixes of objects in the audit log.
 var objects = []struct{ param, prefix string }{
-	{"{task}", "task/"}, {"{job}", "job/"}, {"{key}", "key/"}, {"{worker}", "worker/"}, {"{sha256}", "blob/"}, {"{project}", "project/"},
+	{"{task}", "task/"}, {"{job}", "job/"}, {"{key}", "key/"}, {"{worker}", "worker/"}, {"{sha256}", "blob/"}, {"{schedule}", "schedule/"}, {"{project}", "project/"},
 	{"{kind}", "kind/"}, {"{cid}", "ipfs/"},
 }
 
@@ -62,6 +62,8 @@ func (rr *Router) describe(ctx huma.Context, next func(huma.Context)) {
 		switch o.prefix {
 		case "project/":
 			rec.Project = value
+		case "schedule/":
+			rec.Project = ctx.Param("project")
 		case "job/", "task/":
 			if rt.Audits(r.Method) != AuditDenials {
 				rec.Project = rr.projectOfText(ctx.Context(), value, rec.Project)

@@ -414,6 +414,53 @@ type NewSecret struct {
 	Workers []string `json:"workers,omitempty" maxItems:"16" doc:"give it only to workers with all of these tags; default: to all"`
 }
 
+// Schedule submits a job at the times of a cron expression.
+type Schedule struct {
+	Project   string        `json:"project"`
+	Name      string        `json:"name"`
+	Cron      string        `json:"cron" example:"30 2 * * *"`
+	Timezone  string        `json:"timezone" example:"Europe/Berlin" doc:"of the IANA database"`
+	Missed    string        `json:"missed" enum:"skip,run-once,run-all" doc:"what happens to runs whose time passed while the server did not run"`
+	Overlap   string        `json:"overlap" enum:"allow,forbid,replace" doc:"what happens at the time of a run if earlier jobs have not ended"`
+	Paused    bool          `json:"paused"`
+	Owner     string        `json:"owner" doc:"id of the key with the rights of which jobs are submitted: the one that created the schedule"`
+	OwnerName string        `json:"owner_name"`
+	CreatedAt muster.Time   `json:"created_at"`
+	UpdatedAt muster.Time   `json:"updated_at"`
+	Next      []muster.Time `json:"next" nullable:"false" doc:"the next 3 runs; empty while it is paused"`
+	Problem   string        `json:"problem,omitempty" doc:"why runs are or will be refused; not in lists"`
+	Runs      []ScheduleRun `json:"runs,omitempty" doc:"the last 100, the newest first; not in lists"`
+	Spec      *muster.Spec  `json:"spec,omitempty" doc:"of the jobs; not in lists"`
+}
+
+// ScheduleRun is what was decided about a run, or about several that were missed.
+type ScheduleRun struct {
+	N         int          `json:"n" doc:"number of the decision, from 1"`
+	At        muster.Time  `json:"at" doc:"the time for which it was planned; of several, the last"`
+	DecidedAt muster.Time  `json:"decided_at"`
+	Outcome   string       `json:"outcome" enum:"started,skipped,refused"`
+	Manual    bool         `json:"manual,omitempty" doc:"a user started it"`
+	Job       muster.JobID `json:"job,omitempty"`
+	Message   string       `json:"message,omitempty" doc:"why no job was started"`
+}
+
+// Schedules are schedules, by project and name.
+type Schedules struct {
+	Schedules []Schedule `json:"schedules" nullable:"false"`
+}
+
+// NewSchedule is a schedule to create or to replace.
+type NewSchedule struct {
+	Name     string      `json:"name" minLength:"1" maxLength:"64" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" patternDescription:"letters, digits and . _ -" example:"nightly"`
+	Cron     string      `json:"cron" maxLength:"200" example:"30 2 * * *" doc:"five fields: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly, @yearly"`
+	Timezone string      `json:"timezone,omitempty" maxLength:"200" example:"Europe/Berlin" doc:"of the IANA database; default: UTC"`
+	Missed   string      `json:"missed,omitempty" enum:"skip,run-once,run-all" default:"run-once" doc:"what happens to runs whose time passed while the server did not run; run-all starts the last 100, and needs overlap: allow"`
+	Overlap  string      `json:"overlap,omitempty" enum:"allow,forbid,replace" default:"allow" doc:"what happens at the time of a run if earlier jobs have not ended"`
+	Paused   bool        `json:"paused,omitempty" doc:"create it without runs until it is resumed"`
+	Replace  bool        `json:"replace,omitempty" doc:"replace the schedule with the name if there is one"`
+	Spec     muster.Spec `json:"spec" doc:"of the jobs: without a signature, in the project of the schedule"`
+}
+
 // Delivery is one request to a webhook, which may take several attempts.
 type Delivery struct {
 	ID         string          `json:"id" doc:"webhook-id of the request"`

@@ -3,6 +3,7 @@ package app
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // maxSecret is the most bytes of a token in a file.
@@ -140,31 +142,49 @@ func (s *Secret) RemoveFlags(args []string) []string {
 	return rest
 }
 
-// MaskArgs returns a copy of the program's arguments, and overwrites the tokens in the process list.
+// MaskArgs moves the program's arguments to memory that no other process can read, overwrites the secrets in the process list, and returns the
+// arguments.
 func MaskArgs() []string {
-	args := make([]string, len(os.Args))
-	for i, arg := range os.Args {
-		args[i] = strings.Clone(arg)
+	listed := os.Args
+	os.Args = make([]string, len(listed))
+	for i, arg := range listed {
+		os.Args[i] = strings.Clone(arg)
 	}
-	overwriteSecrets(os.Args)
-	return args
+	overwriteSecrets(listed)
+	return os.Args
 }
 
 // secretFlags are the options whose values are tokens.
-var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token", "oidc-client-secret"} //nolint:gochecknoglobals // a constant
+var secretFlags = []string{"token", "admin-token", "join-token", "webhook-secret", "api-key", "coordinator-token", "scheduler-token", "oidc-client-secret"} //nolint:gochecknoglobals // a constant
 
-// secretValues returns the tokens in args, also those among the arguments of a task's command.
+// secretValues returns the secrets in args, also those among the arguments of a task's command, as parts of args.
 func secretValues(args []string) []string {
 	var list []string
 	for i, arg := range args {
 		name, text, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		switch {
 		case !strings.HasPrefix(arg, "-") || !slices.Contains(secretFlags, name):
+			list = append(list, secretParts(arg)...)
 		case hasValue:
 			list = append(list, text)
 		case i+1 < len(args):
 			list = append(list, args[i+1])
 		}
+	}
+	return list
+}
+
+// partPattern finds keys of Muster, such as in the path /k/KEY of a gateway's URL, and the token of a gateway: --dialect mloc=:8000,token=TOKEN.
+var partPattern = lazyregexp.New(`mst_[a-z]+_[a-z2-7]+|://.*?/k/([^/?#,]+)|[,=]token=([^,]+)`)
+
+// secretParts returns the secrets that are parts of an argument.
+func secretParts(arg string) []string {
+	var list []string
+	if strings.Contains(arg, "://") {
+		list = append(list, muster.Credentials(arg))
+	}
+	for _, match := range partPattern.Get().FindAllStringSubmatch(arg, -1) {
+		list = append(list, cmp.Or(match[1], match[2], match[0]))
 	}
 	return list
 }

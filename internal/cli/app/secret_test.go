@@ -99,6 +99,24 @@ func TestUpgradePassesTokensInTheEnvironment(t *testing.T) {
 	}
 }
 
+// TestSecretsInArguments lists which parts of arguments are secrets.
+func TestSecretsInArguments(t *testing.T) {
+	t.Parallel()
+	for arg, want := range map[string][]string{
+		"--server=http://user:pw@host:8700":                         {"user:pw"},
+		"http://host:3001/k/mst_join_abc":                           {"", "mst_join_abc"},
+		"http://host:3001/k/a-key/":                                 {"", "a-key"},
+		"mloc=:8000,token=chosen,redis=redis://:pw@host":            {":pw", "chosen"},
+		"the key mst_admin_ohzdaybec6jfwvyryuumjocey546p7sc of ada": {"mst_admin_ohzdaybec6jfwvyryuumjocey546p7sc"},
+		"http://host:8700/models/name@revision":                     {""},
+		"train.py":                                                  nil,
+	} {
+		if got := secretValues([]string{"muster", arg}); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", arg, got, want)
+		}
+	}
+}
+
 // TestOverwriteOnlyProcessArguments checks that only the memory of this process's arguments is overwritten.
 func TestOverwriteOnlyProcessArguments(t *testing.T) {
 	args := []string{"muster", "worker", "--token", "a constant", "--join-token=another"}

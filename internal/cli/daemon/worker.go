@@ -72,6 +72,7 @@ func (c *workerOptions) runtimes(group string) []cli.Flag {
 			WithEnv().StringVar(&w.Python),
 		app.Option{Name: "wheels", Value: "path", Usage: "Directory of packages for runtimes, for use without a network", Group: group}.WithEnv().StringVar(&w.Wheels),
 		app.Option{Name: "runtime-disk", Usage: "Maximum disk space of runtimes (default: 40GiB)", Group: group}.WithEnv().SizeVar(&w.RuntimeDisk),
+		app.Option{Name: "model-disk", Usage: "Maximum disk space of models that tasks download (default: no limit)", Group: group}.WithEnv().SizeVar(&w.ModelDisk),
 	}
 }
 

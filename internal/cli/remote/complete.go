@@ -225,6 +225,18 @@ func candidates(values []string) []app.Candidate {
 	return all
 }
 
+// CompleteSchedules returns the Completer of the names of a project's schedules.
+func (r *ServerOptions) CompleteSchedules(project *string) app.Completer {
+	return r.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {
+		list, err := server.Schedules(ctx, cmp.Or(*project, muster.DefaultProject))
+		all := make([]app.Candidate, len(list))
+		for i := range list {
+			all[i] = app.Candidate{Value: list[i].Name, Usage: list[i].Cron + ", " + list[i].Timezone}
+		}
+		return all, err
+	})
+}
+
 // CompleteSecrets returns the Completer of the names of a project's secrets.
 func (r *ServerOptions) CompleteSecrets(project *string) app.Completer {
 	return r.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {

@@ -20,26 +20,28 @@ import (
 	"github.com/muster-dev/muster/internal/atomicfile"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 const maxResponse = 50 << 20 // bytes of an answer of a foreign server
 
 // RemoteConfig configures a Remote.
 type RemoteConfig struct {
-	Name    string              // in errors, such as "the QUBIX backend"
-	URL     string              // may contain a key
-	Option  string              // that has the URL, such as "--backend"
-	Client  *http.Client        // nil means one without options
-	Header  http.Header         // of each request
-	Codes   map[int]muster.Code // of answers by status; the others that are not 2xx are Unavailable
-	KeyHint string              // what to do after the status 401
+	Name      string              // in errors, such as "the QUBIX backend"
+	URL       string              // may contain a key
+	Option    string              // that has the URL, such as "--backend"
+	Transport http.RoundTripper   // nil means http.DefaultTransport
+	Header    http.Header         // of each request
+	Codes     map[int]muster.Code // of answers by status; the others that are not 2xx are Unavailable
+	KeyHint   string              // what to do after the status 401
 }
 
-// Remote sends requests to a foreign server. Its methods may be called concurrently.
+// Remote sends requests to a foreign server, and to no other one, also if it redirects them. Its methods may be called concurrently.
 type Remote struct {
 	Base string // the URL, without a slash at its end. It may contain a key
 	Host string // host:port
 	cfg  RemoteConfig
+	http *http.Client
 }
 
 // NewRemote returns an Invalid error if the URL is not an HTTP URL.
@@ -49,10 +51,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, muster.Errorf(muster.Invalid, "%s: %.200q is not an HTTP URL: write such as http://127.0.0.1:8080", cfg.Option, muster.HideCredentials(base))
 	}
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{}
-	}
-	return &Remote{Base: base, Host: u.Host, cfg: cfg}, nil
+	return &Remote{Base: base, Host: u.Host, cfg: cfg, http: origin.Client(&http.Client{Transport: cfg.Transport})}, nil
 }
 
 // Origin is the server's URL without its path, which may contain a key.
@@ -128,7 +127,7 @@ func (r *Remote) Do(ctx context.Context, method, path, contentType string, body 
 	req.ContentLength = size
 	req.Header = r.cfg.Header.Clone()
 	req.Header.Set("Content-Type", contentType)
-	resp, err := r.cfg.Client.Do(req)
+	resp, err := r.http.Do(req)
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // without the URL, which may contain a key

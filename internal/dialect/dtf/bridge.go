@@ -22,6 +22,7 @@ import (
 	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/lenient"
+	"github.com/muster-dev/muster/internal/origin"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -138,7 +139,7 @@ func NewBridge(ctx context.Context, cfg BridgeConfig) (_ *Bridge, err error) {
 	host, _ := os.Hostname() // "" if it is not known
 	cfg.Name = cmp.Or(cfg.Name, host, "muster")
 	b := &Bridge{
-		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}},
+		cfg: cfg, signer: signer{cfg.Secret}, log: cfg.Core.Log, http: origin.Client(&http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment}}),
 		registerTimeout: defaultRegisterTimeout, fleetTimeout: defaultFleetTimeout, offersReady: wake.New(), cancelsReady: wake.New(), changed: make(chan struct{}), progress: map[string]float64{}, cancelled: map[string]string{},
 	}
 	if err := os.MkdirAll(filepath.Join(cfg.Dir, "offers"), 0o700); err != nil {

@@ -28,6 +28,7 @@ const (
 	writeTimeout  = 10 * time.Second
 	maxRefused    = 20              // rejected messages before the connection is closed
 	lingerTimeout = 5 * time.Second // of a connection after the worker opened another one
+	recheckEvery  = 5 * time.Second // whether the key of a connection is still valid
 )
 
 // socket serves /ws. DTF's worker authenticates with its first message.
@@ -73,7 +74,7 @@ type session struct {
 	retired     atomic.Bool // the worker has another connection: this one only sends answers
 	retire      func()      // ends pushLoop, and later the session
 
-	background sync.WaitGroup // ping and pushLoop
+	background sync.WaitGroup // ping, watchKey and pushLoop
 	pushDone   chan struct{}  // closed when pushLoop has ended
 	pushWake   chan struct{}
 	sendLock   chan struct{} // a lock: no task is sent between a message and its answer
@@ -226,7 +227,20 @@ func (s *session) authenticate(ctx context.Context, m *message) bool {
 		return false
 	}
 	s.access, s.id = r, id
+	s.background.Go(func() { s.watchKey(ctx, r.key) })
 	return s.write(ctx, &message{Type: typeAuthResponse, Status: statusSuccess, Token: token, WorkerID: id}) == nil
+}
+
+// watchKey ends the session when its key is revoked, expires, or may no longer join workers.
+func (s *session) watchKey(ctx context.Context, key string) {
+	for backoff.Sleep(ctx, recheckEvery) == nil {
+		r, err := s.g.authorize(dialect.Recheck(ctx), key)
+		code := muster.CodeOf(err)
+		if err == nil && !r.hasRole(roleWorker) || code == muster.Unauthenticated || code == muster.Forbidden {
+			s.cancel()
+			return
+		}
+	}
 }
 
 func (s *session) register(ctx, pushCtx context.Context, m *message) bool {

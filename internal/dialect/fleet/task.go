@@ -15,6 +15,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/progress"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/bootclock"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/tasklog"
 	"github.com/muster-dev/muster/internal/wake"
@@ -71,7 +72,7 @@ func restoreTask(w *Worker, id string, r *taskRecord) (*Task, error) {
 	if rt.Spec == nil {
 		return nil, errNotFound
 	}
-	if now := run.BootClock(); rt.Assigned > now { // from before a reboot
+	if now := bootclock.Now(); rt.Assigned > now { // from before a reboot
 		rt.Assigned = now
 	}
 	t := newTask(w, id, rt, r.Offered.Std())

@@ -314,8 +314,6 @@ var answerCodes = map[int]muster.Code{ //nolint:gochecknoglobals // a constant t
 func newBackend(cfg *BridgeConfig) (*bridge.Remote, error) {
 	return bridge.NewRemote(bridge.RemoteConfig{
 		Name: "the QUBIX backend", URL: cfg.Backend, Option: "--backend", Codes: answerCodes,
-		// The 301 of the TS backend has no target.
-		Client:  &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 		Header:  http.Header{"User-Agent": {"muster/" + cmp.Or(cfg.Version, "dev")}},
 		KeyHint: "write a key into --backend, as http://HOST:3001/k/KEY",
 	})

@@ -36,7 +36,7 @@ func newServerClient(cfg *BridgeConfig) (*serverClient, error) {
 	}
 	r, err := bridge.NewRemote(bridge.RemoteConfig{
 		Name: "the TrainForge server", URL: cmp.Or(cfg.Scheduler, DefaultScheduler), Option: "--scheduler",
-		Client: &http.Client{Transport: &rateLimit{}}, Header: header, Codes: answerCodes,
+		Transport: &rateLimit{}, Header: header, Codes: answerCodes,
 	})
 	return &serverClient{r}, err
 }

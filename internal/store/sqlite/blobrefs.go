@@ -44,7 +44,8 @@ const refColumns = "job.id, job.project, job.finished_at, job.kept_at, job.artif
 const (
 	selectSpecBlobs = "SELECT " + refColumns + `, spec FROM job_spec INDEXED BY job_spec_blobs CROSS JOIN job ON job.id = job_spec.job
 		WHERE instr(spec, '"sha256:') > 0 AND job_spec.job > ? ORDER BY job_spec.job LIMIT ?`
-	selectTaskBlobs = "SELECT " + refColumns + `, task.id, task.state, task.artifacts, task.checkpoint FROM task INDEXED BY task_blobs CROSS JOIN job ON job.id = task.id >> 24
+	selectScheduleBlobs = `SELECT id, project, spec FROM schedule WHERE instr(spec, '"sha256:') > 0 AND id > ? ORDER BY id LIMIT ?`
+	selectTaskBlobs     = "SELECT " + refColumns + `, task.id, task.state, task.artifacts, task.checkpoint FROM task INDEXED BY task_blobs CROSS JOIN job ON job.id = task.id >> 24
 		WHERE (artifacts IS NOT NULL OR checkpoint IS NOT NULL) AND task.id > ? ORDER BY task.id LIMIT ?`
 	selectAttemptBlobs = "SELECT " + refColumns + `, attempt.task, attempt.n, attempt.artifacts FROM attempt INDEXED BY attempt_blobs CROSS JOIN job ON job.id = attempt.task >> 24
 		WHERE artifacts IS NOT NULL AND (task, n) > (?, ?) ORDER BY task, n LIMIT ?`
@@ -95,25 +96,45 @@ func refPage(ctx context.Context, s *Store, sql string, bind func(*params), limi
 
 // SpecBlobs implements store.BlobRefReader.
 func (s *Store) SpecBlobs(ctx context.Context, after muster.JobID, limit int) (page []store.BlobRef, next muster.JobID, done bool, err error) {
-	page, last, done, err := refPage(ctx, s, selectSpecBlobs, values(int64(after), limit), limit, func(r row, b *blobRow) {
-		// Only what refers to blobs is decoded: specs may be large.
-		var spec struct {
-			Tasks []struct {
-				Files string `json:"files"`
-				Stdin string `json:"stdin"`
-			} `json:"tasks"`
-		}
-		jsonField(r, &spec, false)
-		for i := range spec.Tasks {
-			if tree, ok := strings.CutPrefix(spec.Tasks[i].Files, "sha256:"); ok {
-				b.Trees = append(b.Trees, tree)
-			}
-			if sum, ok := strings.CutPrefix(spec.Tasks[i].Stdin, "sha256:"); ok {
-				b.Blobs = append(b.Blobs, store.Blob{SHA256: sum})
-			}
-		}
-	})
+	page, last, done, err := refPage(ctx, s, selectSpecBlobs, values(int64(after), limit), limit, row.specRefs)
 	return page, last.Job, done, err
+}
+
+// specRefs adds the references of a spec.
+func (r row) specRefs(b *blobRow) {
+	// Only what refers to blobs is decoded: specs may be large.
+	var spec struct {
+		Tasks []struct {
+			Files string `json:"files"`
+			Stdin string `json:"stdin"`
+		} `json:"tasks"`
+	}
+	jsonField(r, &spec, false)
+	for i := range spec.Tasks {
+		if tree, ok := strings.CutPrefix(spec.Tasks[i].Files, "sha256:"); ok {
+			b.Trees = append(b.Trees, tree)
+		}
+		if sum, ok := strings.CutPrefix(spec.Tasks[i].Stdin, "sha256:"); ok {
+			b.Blobs = append(b.Blobs, store.Blob{SHA256: sum})
+		}
+	}
+}
+
+// ScheduleBlobs implements store.BlobRefReader.
+func (s *Store) ScheduleBlobs(ctx context.Context, after store.ScheduleID, limit int) (page []store.BlobRef, next store.ScheduleID, done bool, err error) {
+	type ref struct {
+		id store.ScheduleID
+		blobRow
+	}
+	rows, err := readList(ctx, s, selectScheduleBlobs, values(int64(after), limit), func(r row, v *ref) {
+		number(r, &v.id)
+		text(r, &v.Project)
+		r.specRefs(&v.blobRow)
+	})
+	for i := range rows {
+		page, next = append(page, rows[i].BlobRef), rows[i].id
+	}
+	return page, next, len(rows) < limit, err
 }
 
 // TaskBlobs implements store.BlobRefReader.

@@ -88,6 +88,9 @@ func (s *Store) writeBatch(b *store.Batch) error {
 	if err := each(b.IdempotencyKeys, s.writeIdempotency); err != nil {
 		return err
 	}
+	if err := each(b.ScheduleRuns, w.writeRun); err != nil {
+		return err
+	}
 	if err := each(b.Groups, s.writeGroup); err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type (
 		store.LateReportReader
 		store.SummaryReader
 		store.AuditStore
+		store.ScheduleStore
+		store.ScheduleRunStore
 	}
 	fileStores interface {
 		store.PinStore
@@ -67,6 +69,8 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
 		{"Enrolment", "A key lets as many workers join as it has uses, also at once and after a restart; they get its bounds; few wait for approval.", enrolment},
 		{"Secrets", "Secrets are listed by project and name with all fields, replaced, and NotFound after deletion, also after a restart.", secrets},
+		{"Schedules", "Schedules are listed by project and name, replaced with their runs kept, limited in number, and NotFound after deletion, also after a restart.", schedules},
+		{"ScheduleRuns", "A run and its job are one transaction, which sets the next run; runs are listed newest first, and the last hundred and those of live jobs are kept.", scheduleRuns},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},
 		{"Grants", "A blob is granted only to its uploaders and to the projects of jobs that produced it.", grants},
 		{"Late", "Late reports of attempts that were assigned to the reporting worker are kept, up to a hundred for a job.", lateReports},

@@ -639,6 +639,92 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{project}/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create or replace a schedule, which submits a job at the times of a cron expression */
+        post: operations["create-schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/schedules/{schedule}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Show a schedule with its last runs and the spec of its jobs */
+        get: operations["get-schedule"];
+        put?: never;
+        post?: never;
+        /** Delete a schedule, not its jobs */
+        delete: operations["delete-schedule"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/schedules/{schedule}/pause": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Pause a schedule: it has no runs until it is resumed */
+        post: operations["pause-schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/schedules/{schedule}/resume": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Resume a schedule from now on */
+        post: operations["resume-schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/projects/{project}/schedules/{schedule}/run": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Submit a job of a schedule now, with the rights of the schedule's owner */
+        post: operations["run-schedule"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{project}/secrets": {
         parameters: {
             query?: never;
@@ -700,6 +786,23 @@ export interface paths {
         };
         /** Show the retention policies */
         get: operations["get-retention"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/schedules": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List schedules, by project and name */
+        get: operations["list-schedules"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2323,6 +2426,38 @@ export interface components {
              */
             uses?: number | null;
         };
+        NewSchedule: {
+            /**
+             * @description five fields: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly, @monthly, @yearly
+             * @example 30 2 * * *
+             */
+            cron: string;
+            /**
+             * @description what happens to runs whose time passed while the server did not run; run-all starts the last 100, and needs overlap: allow
+             * @default run-once
+             * @enum {string|null}
+             */
+            missed: "skip" | "run-once" | "run-all" | null;
+            /** @example nightly */
+            name: string;
+            /**
+             * @description what happens at the time of a run if earlier jobs have not ended
+             * @default allow
+             * @enum {string|null}
+             */
+            overlap: "allow" | "forbid" | "replace" | null;
+            /** @description create it without runs until it is resumed */
+            paused?: boolean | null;
+            /** @description replace the schedule with the name if there is one */
+            replace?: boolean | null;
+            /** @description of the jobs: without a signature, in the project of the schedule */
+            spec: components["schemas"]["Spec"];
+            /**
+             * @description of the IANA database; default: UTC
+             * @example Europe/Berlin
+             */
+            timezone?: string | null;
+        };
         NewSecret: {
             /** @description at least 8 bytes, without white space around them, and at most 64 KiB */
             value: string;
@@ -2732,6 +2867,78 @@ export interface components {
             read?: number;
             /** Format: double */
             write?: number;
+        };
+        Schedule: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            created_at: string;
+            /** @example 30 2 * * * */
+            cron: string;
+            /**
+             * @description what happens to runs whose time passed while the server did not run
+             * @enum {string}
+             */
+            missed: "skip" | "run-once" | "run-all";
+            name: string;
+            /** @description the next 3 runs; empty while it is paused */
+            next: string[];
+            /**
+             * @description what happens at the time of a run if earlier jobs have not ended
+             * @enum {string}
+             */
+            overlap: "allow" | "forbid" | "replace";
+            /** @description id of the key with the rights of which jobs are submitted: the one that created the schedule */
+            owner: string;
+            owner_name: string;
+            paused: boolean;
+            /** @description why runs are or will be refused; not in lists */
+            problem?: string;
+            project: string;
+            /** @description the last 100, the newest first; not in lists */
+            runs?: components["schemas"]["ScheduleRun"][] | null;
+            /** @description of the jobs; not in lists */
+            spec?: components["schemas"]["Spec"];
+            /**
+             * @description of the IANA database
+             * @example Europe/Berlin
+             */
+            timezone: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            updated_at: string;
+        };
+        ScheduleRun: {
+            /**
+             * Format: date-time
+             * @description the time for which it was planned; of several, the last
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            at: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            decided_at: string;
+            /** Format: int64 */
+            job?: number;
+            /** @description a user started it */
+            manual?: boolean;
+            /** @description why no job was started */
+            message?: string;
+            /**
+             * Format: int64
+             * @description number of the decision, from 1
+             */
+            n: number;
+            /** @enum {string} */
+            outcome: "started" | "skipped" | "refused";
+        };
+        Schedules: {
+            schedules: components["schemas"]["Schedule"][];
         };
         Script: {
             args?: string[] | null;
@@ -4941,6 +5148,204 @@ export interface operations {
             };
         };
     };
+    "create-schedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSchedule"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "get-schedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "delete-schedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "pause-schedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "resume-schedule": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                project: string;
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedule"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "run-schedule": {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description repeating a request with the same key returns the same job */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                project: string;
+                schedule: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Job"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "list-secrets": {
         parameters: {
             query?: never;
@@ -5087,6 +5492,37 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Retention"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "list-schedules": {
+        parameters: {
+            query?: {
+                project?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Schedules"];
                 };
             };
             /** @description An error */

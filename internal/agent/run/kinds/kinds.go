@@ -21,11 +21,14 @@ import (
 
 // Config configures the executors.
 type Config struct {
-	Deps       *process.Deps
-	Runtimes   Runtimes  // nil: this worker has none
-	ModelPool  ModelPool // nil: no models are kept loaded between tasks
-	OwnerKinds []OwnerKind
-	Options    []string // environment entries for all tasks, from the worker's owner
+	Deps      *process.Deps
+	Runtimes  Runtimes    // nil: this worker has none
+	ModelPool ModelPool   // nil: no models are kept loaded between tasks
+	ModelDisk muster.Size // maximum disk space of models that tasks download; 0 means no limit
+	// MissingDisk returns how much must be freed on the disk of the data dir; nil: nothing ever.
+	MissingDisk func() muster.Size
+	OwnerKinds  []OwnerKind
+	Options     []string // environment entries for all tasks, from the worker's owner
 	// Program returns the path of a copy of this program that tasks may execute; portable: also in containers.
 	Program func(portable bool) (string, error)
 }

@@ -109,6 +109,7 @@ echo "$MUSTER_KIND $USUAL $OTHER $MUSTER_CUDA_STREAMS ${OMP_NUM_THREADS:-any}"
 cat "$MUSTER_INPUT"; echo
 cat "$MUSTER_KIND_DIR/note.txt"
 [ "$HF_HOME" = "$MUSTER_MODELS/hf" ] || echo "HF_HOME is $HF_HOME"
+[ "$MUSTER_MODEL_DISK" = 1073741824 ] || echo "MUSTER_MODEL_DISK is $MUSTER_MODEL_DISK"
 mkdir -p "$HF_HOME" && echo x >> "$HF_HOME/x" && grep -c x "$HF_HOME/x"
 touch "$MUSTER_KIND_DIR/changed" 2>/dev/null && echo "it may change its kind"
 ls "$MUSTER_OWNER_MODELS" >/dev/null || echo "it cannot read the owner's models"
@@ -132,6 +133,7 @@ func TestTaskHasTheResourcesOfItsKind(t *testing.T) {
 			write(t, dir, "show", map[string]string{"kind.yaml": showYAML, "show": show, "note.txt": "a note\n"})
 			confined := true
 			w := newTestEnv(t, dir, func(cfg *kinds.Config) {
+				cfg.ModelDisk = 1 << 30
 				for at := cfg.Deps.Dir; at != os.TempDir() && at != "/"; at = filepath.Dir(at) {
 					if err := os.Chmod(at, 0o711); err != nil {
 						t.Fatal(err)

@@ -24,12 +24,16 @@ const evictedPrefix = ".evicted-"
 const earlierPrefix = "earlier-"
 
 // modelFolders are the folders of models on a worker: one of the owner, which tasks read, and one for each project, with what its tasks
-// download. A folder that no task of the worker used for maxIdle is evicted: the time of its last use is its modification time. A task that an earlier process of the worker started counts from its start.
+// download. What is used least is removed from them if they take more than limit, or if the disk is nearly full: see enforceLimit. A folder that no task of the worker used for maxIdle is evicted: the time of its last use is its modification time. A task that an earlier process of the worker started counts from its start.
 type modelFolders struct {
 	owner    string
 	projects string
-	open     bool // users of images write to the folders of projects
+	open     bool               // users of images write to the folders of projects
+	limit    muster.Size        // of what tasks downloaded; 0 for none
+	missing  func() muster.Size // on the disk
 	log      *slog.Logger
+
+	enforcing sync.Mutex // held by enforceLimit
 
 	mu    sync.Mutex
 	users map[string]int // tasks by folder
@@ -38,10 +42,14 @@ type modelFolders struct {
 func newModelFolders(cfg *Config) *modelFolders {
 	m := &modelFolders{
 		owner: filepath.Join(cfg.Deps.Dir, "models"), projects: filepath.Join(cfg.Deps.Dir, "cache", "models"),
-		open: cfg.Deps.Containers != nil && isPrivate(cfg.Deps.Dir), log: cfg.Deps.Log, users: map[string]int{},
+		open: cfg.Deps.Containers != nil && isPrivate(cfg.Deps.Dir), limit: cfg.ModelDisk, missing: cfg.MissingDisk, log: cfg.Deps.Log, users: map[string]int{},
+	}
+	if m.missing == nil {
+		m.missing = func() muster.Size { return 0 }
 	}
 	m.migrate()
 	m.evict()
+	m.enforceLimit()
 	return m
 }
 
@@ -77,6 +85,7 @@ func (m *modelFolders) migrate() {
 // use returns the folder of a project's downloads, which it creates if necessary. It is not evicted before release is called.
 func (m *modelFolders) use(project string) (dir string, release func(), err error) {
 	m.evict()
+	m.enforceLimit()
 	dir = filepath.Join(m.projects, run.ProjectFolder(project))
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +100,10 @@ func (m *modelFolders) use(project string) (dir string, release func(), err erro
 		return "", nil, run.Failf(muster.WorkerInternal, "create the project's folder of models: %w", err)
 	}
 	m.users[dir]++
-	return dir, sync.OnceFunc(func() { m.release(dir) }), nil
+	return dir, sync.OnceFunc(func() {
+		m.release(dir)
+		m.enforceLimit()
+	}), nil
 }
 
 func (m *modelFolders) release(dir string) {

@@ -86,6 +86,9 @@ func (p *taskSetup) exposeFolders() (err error) {
 	}
 	p.a.Setenv("MUSTER_OWNER_MODELS", p.ownerModels)
 	p.a.Setenv("MUSTER_MODELS", p.modelsDir)
+	if limit := p.d.shared.ModelDisk; limit > 0 {
+		p.a.Setenv("MUSTER_MODEL_DISK", strconv.FormatInt(int64(limit), 10))
+	}
 	p.a.SetDefaultEnv("HF_HOME", joinPath(p.modelsDir, "hf"))
 	return nil
 }
@@ -242,6 +245,9 @@ func (p *taskSetup) modelServer() (*modelpool.Request, error) {
 		h.ReadDirs = append(slices.Clip(h.ReadDirs), p.ownerModels)
 		h.WriteDirs = append(h.WriteDirs, p.modelsDir)
 		h.Env = append(h.Env, "MUSTER_OWNER_MODELS="+p.ownerModels, "MUSTER_MODELS="+p.modelsDir, "HF_HOME="+joinPath(p.modelsDir, "hf"))
+		if limit := p.d.shared.ModelDisk; limit > 0 {
+			h.Env = append(h.Env, "MUSTER_MODEL_DISK="+strconv.FormatInt(int64(limit), 10))
+		}
 	}
 	if devices := p.d.shared.Deps.GPUs; devices != nil {
 		h.Env = append(h.Env, devices.Environ(grant)...)

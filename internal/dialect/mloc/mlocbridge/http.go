@@ -15,9 +15,11 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/outbound"
 	"github.com/muster-dev/muster/internal/backoff"
 	"github.com/muster-dev/muster/internal/dialect/bridge"
 	"github.com/muster-dev/muster/internal/dialect/mloc"
+	"github.com/muster-dev/muster/internal/origin"
 )
 
 // Bounds of what the bridge does over HTTP. A timeout is, as in the programs of MLOC, how long the other side may be
@@ -27,6 +29,7 @@ const (
 	uploadTimeout = 30 * time.Second // of a file
 	fetchTimeout  = time.Minute      // of weights and data, unless the task says another
 	maxTimeout    = time.Hour
+	maxRedirects  = 5
 )
 
 // destination is spec.output.destination.
@@ -93,9 +96,18 @@ type httpClient struct {
 }
 
 func newHTTPClient(bandwidth float64) *httpClient {
-	return &httpClient{bandwidth: bandwidth, client: &http.Client{Transport: &http.Transport{
+	return &httpClient{bandwidth: bandwidth, client: &http.Client{CheckRedirect: checkRedirect, Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
 	}}}
+}
+
+// checkRedirect follows redirects of downloads, as MLOC's worker does, but another server does not receive the headers, which may contain keys. What
+// is posted, such as a result, is sent to no other server.
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if req.Method != http.MethodGet {
+		return origin.CheckRedirect(req, via)
+	}
+	return outbound.Redirects(maxRedirects)(req, via)
 }
 
 // send sends a request and hands its answer to handle. It fails if either side is silent for longer than idleTimeout. body may
@@ -160,10 +172,10 @@ func (r *statusError) Error() string {
 	return "returned status " + strconv.Itoa(r.status) + ": " + r.body
 }
 
-// checkStatus fails unless the status of an answer is below 400.
+// checkStatus fails unless the status of an answer is below 300: what is sent is not sent again to where a host redirects it.
 func checkStatus(resp *http.Response) error {
 	b, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
-	if resp.StatusCode >= 400 {
+	if resp.StatusCode >= 300 {
 		return &statusError{resp.StatusCode, strings.TrimSpace(mloc.Truncate(string(b), 500))}
 	}
 	return nil

@@ -134,6 +134,10 @@ def use(cached: str) -> None:
     lock = _opened(file)
     if lock is not None and _flock(lock, exclusive=False):
         _held[file.name] = lock
+        try:
+            os.utime(file)  # the worker first removes what was used longest ago
+        except OSError:
+            pass
 
 
 def free(cached: str) -> Any:
@@ -150,7 +154,7 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
     from huggingface_hub import errors
 
     try:
-        info = hub.HfApi().model_info(name, revision=revision)
+        info = hub.HfApi().model_info(name, revision=revision, files_metadata=True)
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.HFValidationError):
         raise  # also if there is a copy: somebody else's token may have brought it here
     except Exception as e:  # noqa: BLE001 - whatever keeps us from the hub
@@ -160,8 +164,17 @@ def _fetched(name: str, revision: Optional[str], pick: "Callable[[List[str]], It
             raise e from None
         log(f"the hub cannot be asked for {name} ({_line(e)}): the copy of this worker is used")
         return path
-    files = [s.rfilename for s in info.siblings or []]
-    return Path(hub.snapshot_download(name, revision=revision, allow_patterns=[_literal(f) for f in pick(files)], tqdm_class=_bar(name)))
+    sizes = {s.rfilename: s.size or 0 for s in info.siblings or []}
+    chosen = list(pick(list(sizes)))
+    _check_size(name, sum(sizes.get(f, 0) for f in chosen))
+    return Path(hub.snapshot_download(name, revision=revision, allow_patterns=[_literal(f) for f in chosen], tqdm_class=_bar(name)))
+
+
+def _check_size(name: str, size: int) -> None:
+    """Ends the task if a model is larger than all models of the worker may be."""
+    limit = int(os.environ.get("MUSTER_MODEL_DISK") or 0)
+    if 0 < limit < size:
+        raise Fail("dependency", f"model {name} takes {size / 2**30:.1f}GiB on the disk, and --model-disk of this worker is {limit / 2**30:.1f}GiB: take a smaller model, or select another worker by where")
 
 
 def _cached(name: str, revision: Optional[str], pick: "Callable[[List[str]], Iterable[str]]") -> "Optional[List[str]]":

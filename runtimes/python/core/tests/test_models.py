@@ -1,4 +1,5 @@
 import io
+import os
 import tarfile
 
 import pytest
@@ -17,6 +18,27 @@ def test_of_a_repository_the_files_are_chosen_that_are_loaded():
     assert models.choose(diffusion + unet) == ["model_index.json", "unet/config.json", unet[0]]
     assert models.choose(diffusion + unet, "fp16") == ["model_index.json", "unet/config.json", unet[1]]
     assert models.choose(diffusion + unet[:1], "fp16") == ["model_index.json", "unet/config.json", unet[0]]
+
+
+def test_a_model_larger_than_the_disk_for_models_is_not_downloaded(monkeypatch):
+    monkeypatch.delenv("MUSTER_MODEL_DISK", raising=False)
+    models._check_size("org/huge", 1 << 50)
+    monkeypatch.setenv("MUSTER_MODEL_DISK", str(20 << 30))
+    models._check_size("org/fits", 20 << 30)
+    with pytest.raises(Fail, match=r"^model org/huge takes 30.0GiB on the disk, and --model-disk of this worker is 20.0GiB: ") as e:
+        models._check_size("org/huge", 30 << 30)
+    assert e.value.reason == "dependency"
+
+
+def test_a_use_is_noted_by_its_lock(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_MODELS", str(tmp_path))
+    lock = tmp_path / ".in-use" / "mnist"
+    lock.parent.mkdir()
+    lock.touch()
+    os.utime(lock, (1, 1))
+    models.use("mnist")
+    assert lock.stat().st_mtime > 1
+    assert models.free("mnist") is None
 
 
 def archive(path, **files):

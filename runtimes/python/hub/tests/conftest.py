@@ -56,7 +56,7 @@ class Hub:
         elif api and "tree" in rest:
             self.reply(request, 200, json.dumps([{"type": "file", "path": p, **self.known(c)} for p, c in self.repositories[name].items()]).encode())
         elif api:
-            record = {"id": name, "sha": self.commit(name), "siblings": [{"rfilename": p} for p in self.repositories[name]]}
+            record = {"id": name, "sha": self.commit(name), "siblings": [{"rfilename": p, "size": len(c)} for p, c in self.repositories[name].items()]}
             self.reply(request, 200, json.dumps(record).encode())
         else:
             file = "/".join(rest[2:])

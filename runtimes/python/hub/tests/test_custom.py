@@ -113,6 +113,15 @@ def test_a_hub_that_is_away(bert):
     assert e.value.reason == "dependency"
 
 
+def test_a_model_that_is_too_large_for_the_worker(bert, monkeypatch):
+    monkeypatch.setenv("MUSTER_MODEL_DISK", str(len(WEIGHTS)))  # and no byte for the other files
+    with pytest.raises(Fail, match="--model-disk of this worker is") as e:
+        models.find("bert")
+    assert e.value.reason == "dependency" and not bert.fetched
+    monkeypatch.setenv("MUSTER_MODEL_DISK", str(len(WEIGHTS) + 10_000))
+    assert (models.find("bert") / "model.safetensors").read_bytes() == WEIGHTS
+
+
 def test_revisions(bert):
     with pytest.raises(Fail, match="has no revision nonesuch") as e:
         models.find("bert", "nonesuch")
