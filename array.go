@@ -17,9 +17,31 @@ const (
 const arraySyntax = `write numbers and ranges, such as "0-9" or "0-9,20,30-39:3"`
 
 // ParseArray reads "FIRST-LAST", "FIRST-LAST:STEP" and single numbers, joined by
-// commas, and a limit "%N" at the end. No number may occur twice.
+// commas, or a reference, and a limit "%N" at the end. No number may occur twice.
 func ParseArray(s string) (Array, error) {
 	numbers, limit, limited := strings.Cut(s, "%")
+	a, dynamic := parseDynamicArray(numbers)
+	if !dynamic {
+		var err error
+		if a, err = parseRanges(s, numbers); err != nil {
+			return Array{}, err
+		}
+	}
+	if limited {
+		n, err := strconv.Atoi(strings.TrimSpace(limit))
+		if err != nil || n < 1 || n > MaxTasks {
+			return Array{}, Errorf(Invalid, "%%%s is not a limit for an array: write how many of its tasks may run at once, such as 0-99%%10", Truncate(limit))
+		}
+		a.Limit = n
+	}
+	return a, nil
+}
+
+// parseRanges reads numbers and ranges, which are all of s but its limit.
+func parseRanges(s, numbers string) (Array, error) {
+	if strings.Contains(numbers, "$") {
+		return Array{}, Errorf(Invalid, "%s is not an array: write one reference to a list or a number, such as ${prepare.result.shards}", Truncate(s))
+	}
 	parts := strings.Split(numbers, ",")
 	if len(parts) > MaxRanges {
 		return Array{}, Errorf(Invalid, "the array has %[2]d numbers and ranges, at most %[1]d are allowed: use ranges with steps, such as 0-999:3",
@@ -35,13 +57,6 @@ func ParseArray(s string) (Array, error) {
 	}
 	if n, found := a.duplicate(); found {
 		return Array{}, Errorf(Invalid, "array %s has the number %d twice: list every number once", Truncate(s), n)
-	}
-	if limited {
-		n, err := strconv.Atoi(strings.TrimSpace(limit))
-		if err != nil || n < 1 || n > MaxTasks {
-			return Array{}, Errorf(Invalid, "%%%s is not a limit for an array: write how many of its tasks may run at once, such as 0-99%%10", Truncate(limit))
-		}
-		a.Limit = n
 	}
 	return a, nil
 }
@@ -159,6 +174,9 @@ func (a Array) Len() int64 {
 
 // At returns the number of the element at position i, from 0 to Len()-1.
 func (a Array) At(i int64) int64 {
+	if a.From != "" {
+		return i
+	}
 	for _, r := range a.Ranges {
 		if i < r.Len() {
 			return r.First + i*r.step()
@@ -170,6 +188,9 @@ func (a Array) At(i int64) int64 {
 
 // Find returns the position of the element with number n.
 func (a Array) Find(n int64) (int64, bool) {
+	if a.From != "" {
+		return n, n >= 0 && n < MaxFanOut
+	}
 	var before int64
 	for _, r := range a.Ranges {
 		if r.contains(n) {
@@ -199,6 +220,9 @@ func (a Array) duplicate() (int64, bool) {
 
 // String returns the form that ParseArray reads.
 func (a Array) String() string {
+	if a.From != "" {
+		return a.dynamicString()
+	}
 	parts := make([]string, len(a.Ranges))
 	for i, r := range a.Ranges {
 		parts[i] = r.String()
@@ -210,8 +234,13 @@ func (a Array) String() string {
 	return numbers
 }
 
-// MarshalJSON writes the string form.
-func (a Array) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+// MarshalJSON writes the string form or, of an array with the values of its elements, an object.
+func (a Array) MarshalJSON() ([]byte, error) {
+	if a.Items != nil {
+		return json.Marshal(storedArray{Numbers: a.String(), Items: a.Items})
+	}
+	return json.Marshal(a.String())
+}
 
 // UnmarshalJSON reads the string form. It rejects a bare number, which could
 // mean a count or an element.
@@ -222,6 +251,12 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 			n = 10
 		}
 		return Errorf(Invalid, `%s is not an array: write "0-%d" for %d tasks, or "%d-%d" for element %d alone`, Truncate(string(b)), n-1, n, n, n, n)
+	}
+	if stored := (storedArray{}); firstByte(b) == '{' && json.Unmarshal(b, &stored) == nil && len(stored.Items) > 0 {
+		got, err := ParseArray(stored.Numbers)
+		got.Items = stored.Items
+		*a = got
+		return err
 	}
 	var s string
 	if firstByte(b) != '"' || json.Unmarshal(b, &s) != nil {

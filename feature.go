@@ -68,7 +68,7 @@ func (t *TaskSpec) uses(feature string) bool {
 	case FeatureOutputs:
 		return len(t.Outputs) > 0
 	case FeatureEnv:
-		return len(t.Env) > 0
+		return len(t.Env) > 0 || t.Array != nil && (t.Array.From != "" || t.Array.Items != nil) // $MUSTER_ITEM
 	case FeatureSecrets:
 		return len(t.Secrets) > 0
 	case FeatureStdin:

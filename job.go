@@ -14,6 +14,7 @@ type Job struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 	Kind       string            `json:"kind,omitempty"` // if all stages have the same kind
 	Counts     Counts            `json:"counts"`
+	Unsized    int               `json:"unsized,omitempty"`  // stages whose number of tasks is not known yet, each counted as one task
 	Progress   *float64          `json:"progress,omitempty"` // share of finished tasks, 0 to 1; running tasks count with their own progress
 	CreatedAt  Time              `json:"created_at,omitzero"`
 	StartedAt  Time              `json:"started_at,omitzero"`
@@ -70,7 +71,8 @@ type Group struct {
 	Name                string    `json:"name"`
 	First               int       `json:"first"`
 	Size                int       `json:"size"`
-	Materialized        int       `json:"-"` // elements [0, Materialized) have rows of their own
+	Unsized             bool      `json:"unsized,omitempty"` // the size is not known yet: the result of another stage determines it; in answers of the API
+	Materialized        int       `json:"-"`                 // elements [0, Materialized) have rows of their own
 	UnmaterializedState TaskState `json:"-"`
 	UnmaterializedSince Time      `json:"-"` // when the rest entered UnmaterializedState
 	Reason              Reason    `json:"-"` // of UnmaterializedState, if it is final

@@ -107,6 +107,9 @@ func axisValues(name string, raw []byte) ([]string, error) {
 		if err != nil {
 			return nil, Errorf(Invalid, `matrix axis %s: %w; or write a list of values, such as [%q]`, name, err, Truncate(text))
 		}
+		if a.From != "" {
+			return nil, Errorf(Invalid, "matrix axis %s: %s: only an array can be a reference", name, Truncate(text))
+		}
 		if a.Limit > 0 {
 			return nil, Errorf(Invalid, "matrix axis %s: %%%d belongs to an array, not to an axis", name, a.Limit)
 		}

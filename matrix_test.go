@@ -36,6 +36,7 @@ func TestMatrixErrors(t *testing.T) {
 		`[]`:                    "not a matrix",
 		`{"lr": 1}`:             "neither a list",
 		`{"lr": {}}`:            "neither a list",
+		`{"lr": "${a.result}"}`: "only an array can be a reference",
 		`{"lr": [[1]]}`:         "[1] is not a value",
 		`{"lr": [null]}`:        "null is not a value",
 		`{"lr": "abc"}`:         `["abc"]`,

@@ -119,7 +119,7 @@ func (r Reason) Meaning() string {
 	case NeedNotMet:
 		return "a task that it needs did not succeed"
 	case ConditionFalse:
-		return "its condition when is false"
+		return "its condition when is false, or its array is empty"
 	case JobStopped:
 		return "too many tasks of the job had failed: see on_failure"
 	case CrashLimit:

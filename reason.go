@@ -22,7 +22,7 @@ const (
 	DiskFull        Reason = "disk_full"       // the worker's disk
 	BadReference    Reason = "bad_reference"   // ${…} could not be resolved
 	NeedNotMet      Reason = "need_not_met"    // a needed task did not succeed
-	ConditionFalse  Reason = "condition_false" // its when is false
+	ConditionFalse  Reason = "condition_false" // its when is false, or its array is empty
 	JobStopped      Reason = "job_stopped"     // too many tasks of the job failed, see on_failure
 	CrashLimit      Reason = "crash_limit"     // too many workers crashed while running it
 	WorkerLost      Reason = "worker_lost"     // the lease expired without contact

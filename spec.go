@@ -282,6 +282,9 @@ type Gang struct {
 type Array struct {
 	Ranges []Range
 	Limit  int // of tasks that run at once; 0 means none
+
+	From  string            // reference to a list or a number, such as prepare.result.shards, that determines the elements when the stage is ready
+	Items []json.RawMessage // what From was: the values of the elements
 }
 
 // Range is First to Last in steps of Step ≥ 1; 0 means 1.

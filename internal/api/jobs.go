@@ -1,9 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -40,6 +42,8 @@ func (s *server) jobRoutes() {
 type submitInput struct {
 	Key   string `header:"Idempotency-Key" maxLength:"200" doc:"repeating a request with the same key and body returns the same job"`
 	Trace string `header:"traceparent" maxLength:"256" doc:"parent span of the job (W3C Trace Context)"`
+	Rerun string `query:"rerun" maxLength:"20" pattern:"^[0-9]+$" example:"17" doc:"an earlier job of the project, whose results the job takes for the stages before from"`
+	From  string `query:"from" maxLength:"64" example:"train" doc:"with rerun: the first stage that runs again, with all that need it"`
 	SpecInput
 }
 
@@ -58,10 +62,24 @@ func (s *server) submitJob(ctx context.Context, in *submitInput) (*submitOutput,
 	}
 	by := store.IdempotencyKey{Owner: principalOf(ctx).KeyID, Key: in.Key}
 	if in.Key != "" {
-		sum := sha256.Sum256(in.RawBody)
+		body := in.RawBody
+		if in.Rerun != "" {
+			body = fmt.Appendf(slices.Clone(body), "\x00%s %s", in.Rerun, in.From)
+		}
+		sum := sha256.Sum256(body)
 		by.Digest, by.At = hex.EncodeToString(sum[:]), muster.NewTime(time.Now())
 	}
-	id, err := s.Engine.Submit(ctx, spec, by)
+	var id muster.JobID
+	switch of, parseErr := muster.ParseJobID(cmp.Or(in.Rerun, "1")); {
+	case (in.Rerun == "") != (in.From == ""):
+		err = muster.Errorf(muster.Invalid, "rerun and from belong together: a job, and the stage from which it runs again")
+	case in.Rerun == "":
+		id, err = s.Engine.Submit(ctx, spec, by)
+	case parseErr != nil:
+		err = parseErr
+	default:
+		id, err = s.JobEditor.Rerun(ctx, spec, by, of, in.From)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -90,8 +90,10 @@ type Engine interface {
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }
 
-// JobEditor changes jobs. Edit returns after the commit, as the methods of Engine do.
+// JobEditor changes jobs. Its methods return after the commit, as those of Engine do.
 type JobEditor interface {
+	// Rerun is Engine.Submit for a job that takes the results of an earlier one for the stages before one of them.
+	Rerun(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, of muster.JobID, from string) (muster.JobID, error)
 	// Edit changes the priority of a job that has not ended, and holds or releases it; nil leaves a property as it is.
 	Edit(ctx context.Context, job muster.JobID, priority *int, held *bool) error
 }

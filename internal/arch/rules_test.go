@@ -40,7 +40,8 @@ var rules = map[string]rule{
 	"retention":    {ring: pure},
 	"cid":          {ring: pure},
 	"cron":         {ring: pure, external: []string{"github.com/robfig/cron/v3"}},
-	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/queue", "sched/retry"}},
+	"sched":        {ring: pure, internal: []string{"placement", "dag", "sched/health", "sched/queue", "sched/retry"}},
+	"sched/health": {ring: pure},
 	"sched/retry":  {ring: pure},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 

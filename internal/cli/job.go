@@ -175,7 +175,11 @@ func (v *jobView) drawStages(a *app.App, wide bool, now time.Time) error {
 			t := &v.Spec.Tasks[g.Index]
 			needs, command = strings.Join(t.Needs, ","), formatCommand(t)
 		}
-		table.AddRow(g.Name, needs, span.String(), g.Counts.StageState(), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size), app.FormatCounts(g.Counts, wide),
+		tasks, done := span.String(), fmt.Sprintf("%d/%d", g.Counts.Finished(), g.Size)
+		if g.Unsized {
+			tasks, done = tasks+"-?", "0/?"
+		}
+		table.AddRow(g.Name, needs, tasks, g.Counts.StageState(), done, app.FormatCounts(g.Counts, wide),
 			app.Elapsed(g.StartedAt, g.FinishedAt, now), app.ShortImage(app.TaskImage(&muster.Task{Group: g.Index}, v.Spec)), command)
 	}
 	return table.Draw(a.Out)
@@ -190,6 +194,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	if v.Spec != nil && t.Group < len(v.Spec.Tasks) {
 		addSpecDetails(f, &v.Spec.Tasks[t.Group])
 	}
+	f.Add("result of", origin(t))
 	f.Add("worker", term.Sanitize(app.WorkerName(t.Worker, t.WorkerName)))
 	for i := range v.attempts {
 		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))
@@ -211,6 +216,14 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	for _, art := range t.Artifacts {
 		f.Add("artifact", fmt.Sprintf("%s (%s)", term.Sanitize(art.Name), muster.Size(art.Size)))
 	}
+}
+
+// origin returns the task whose result a task has, or "".
+func origin(t *muster.Task) string {
+	if t.Origin == (muster.TaskID{}) {
+		return ""
+	}
+	return t.Origin.String()
 }
 
 // lateReports prints the reports that arrived after their attempt was lost.

@@ -244,7 +244,7 @@ func jobRow(j muster.Job, now time.Time) []string {
 	}
 	return []string{
 		j.ID.String(), j.Name, app.JobStateText(&j), app.JobProgress(&j),
-		fmt.Sprintf("%d/%d", j.Counts.Finished(), j.Counts.Total()), failed,
+		fmt.Sprintf("%d/%d%s", j.Counts.Finished(), j.Counts.Total(), strings.Repeat("+", min(j.Unsized, 1))), failed,
 		app.Elapsed(j.StartedAt, j.FinishedAt, now), app.Age(j.CreatedAt, now), j.Project,
 		j.Kind, strconv.Itoa(j.Priority), cmp.Or(j.OwnerName, j.Owner), app.FormatTime(j.CreatedAt),
 	}

@@ -25,6 +25,7 @@ import (
 type rerunConfig struct {
 	remote.QueryOptions
 	set      []string
+	from     string
 	name     string
 	priority *int
 	follow   bool
@@ -39,16 +40,19 @@ func (a *runner) rerunCommand() *cli.Command {
 			{Name: "muster rerun 17", Usage: "Submit job 17 again, as a new job"},
 			{Name: "muster rerun 17 --set env.SEED=2 --set resources.cpus=4", Usage: "With other values of its spec"},
 			{Name: "muster rerun 17 --set train.timeout=2h -f", Usage: "Change the stage train, and show the output"},
+			{Name: "muster rerun 17 --from train --set train.env.LR=0.1", Usage: "Run train and what needs it again, with the results of the stages before it"},
 		},
 		Name: "rerun", Usage: "Submit jobs again as new jobs", Args: "JOB…", Complete: c.CompleteJobs(), Category: app.CategorySubmit,
 		Flags: c.Flags(append(c.sign.flags(""),
 			app.Option{Name: "set", Value: "path=value", Usage: "Change a field of the spec, such as env.SEED=2; null removes it; may be repeated"}.RepeatedVar(&c.set),
+			app.Option{Name: "from", Value: "stage", Usage: "Run only this stage and those that need it, with the results and artifacts of the others"}.StringVar(&c.from),
 			app.Option{Name: "name", Usage: "Name of the new job (default: that of the old one)"}.StringVar(&c.name),
 			app.Var(priority, &c.priority, parsePriority, app.FormatOptional[int]),
 			app.Option{Name: "follow", Short: "f", Usage: "Show the output of the new jobs and exit with the status of the first that fails"}.BoolVar(&c.follow))...),
 		Description: "The new job has the spec of the old one, with the uploaded files. A path is that of an error message: name, labels.NAME, tasks[0].env.NAME, or " +
 			"train.env.NAME in the stage train; in a job with a single stage, env.NAME is sufficient. A value is JSON or a text. " +
-			"To run only the tasks that failed, use muster retry.",
+			"With --from the tasks of the other stages appear as succeeded, with the task that they are from, if they succeeded and are not changed; otherwise they run, too. " +
+			"Stages before that of --from must have succeeded. To run only the tasks that failed, use muster retry.",
 		Run: func(ctx context.Context, args []string) error { return a.rerun(ctx, c, args) },
 	})
 }
@@ -83,7 +87,7 @@ func (a *runner) rerun(ctx context.Context, c *rerunConfig, args []string) error
 	defer release()
 	var jobs []muster.Job
 	for i, s := range specs {
-		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: "."}}, signs[i])
+		submitted, err := a.submitAll(ctx, server, []document{{spec: s, dir: ".", options: c.submitOptions(ids[i])}}, signs[i])
 		if err != nil {
 			return explainRerunError(ids[i], err)
 		}
@@ -100,6 +104,14 @@ func (a *runner) rerun(ctx context.Context, c *rerunConfig, args []string) error
 		return a.followAll(ctx, server, jobs, sigs)
 	}
 	return app.PrintItems(a.App, c.OutputOptions, jobs, jobID, func(muster.Job) error { return nil })
+}
+
+// submitOptions returns how to submit a job that runs a job again.
+func (c *rerunConfig) submitOptions(of muster.JobID) client.SubmitOptions {
+	if c.from == "" {
+		return client.SubmitOptions{}
+	}
+	return client.SubmitOptions{Rerun: of, From: c.from}
 }
 
 // explainRerunError rewords the error for uploaded files that the server has deleted.
@@ -212,7 +224,7 @@ func changeSpec(ctx context.Context, s *muster.Spec, changes []string) (*muster.
 // specPath returns the keys of a path from the root of a spec: that of a field of the job, of a stage by name, or of the only stage.
 func specPath(s *muster.Spec, path string) []string {
 	keys := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(path), ".")
-	if slices.Contains([]string{"name", "project", "priority", "labels", "notify", "tasks"}, keys[0]) {
+	if keys[0] == "tasks" || slices.Contains(jobFieldNames, keys[0]) {
 		return keys
 	}
 	for i := range s.Tasks {
@@ -277,8 +289,11 @@ func isText(now any, keys []string) bool {
 	return text || len(keys) > 1 && slices.Contains([]string{"env", "labels"}, keys[len(keys)-2])
 }
 
+// jobFieldNames are the fields of a job that may be absent from its spec.
+var jobFieldNames = []string{"name", "project", "priority", "labels", "notify", "on_failure", "max_failures"}
+
 func knownField(spec map[string]any, key string) bool {
-	return spec[key] != nil || slices.Contains([]string{"name", "project", "priority", "labels", "notify"}, key)
+	return spec[key] != nil || slices.Contains(jobFieldNames, key)
 }
 
 func stageHint(tree map[string]any) string {

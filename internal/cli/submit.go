@@ -142,7 +142,7 @@ func (a *runner) submitAll(ctx context.Context, server *client.Client, docs []do
 		}
 		if err == nil {
 			err = a.WaitForResponse(ctx, func() error {
-				job, err = server.Submit(forceCtx, doc.spec, client.SubmitOptions{})
+				job, err = server.Submit(forceCtx, doc.spec, doc.options)
 				return err
 			})
 		}
@@ -232,6 +232,8 @@ type document struct {
 	source []byte // content of the file; nil without a file
 	params map[string]string
 	index  int // of the document in the file, from 0
+
+	options client.SubmitOptions
 }
 
 // rejected begins the error for field errors of the server.

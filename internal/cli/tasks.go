@@ -165,7 +165,7 @@ func taskColumns(wide bool) []term.Column {
 		{Title: "NOTE"},
 	}
 	if wide {
-		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "IMAGE", NoTruncate: true}, term.Column{Title: "METRICS"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
+		columns = append(columns, term.Column{Title: "KIND"}, term.Column{Title: "IMAGE", NoTruncate: true}, term.Column{Title: "METRICS"}, term.Column{Title: "RESULT OF"}, term.Column{Title: "CREATED"}, term.Column{Title: "STARTED"}, term.Column{Title: "FINISHED"})
 		columns = append(columns, usage.Columns()...)
 	}
 	return columns
@@ -178,7 +178,7 @@ func taskRow(t muster.Task, job *muster.Job, now time.Time) []string {
 	}
 	return append([]string{
 		app.TaskAddress(job, t.ID), t.Name, t.Element, t.State.String(), app.TaskProgress(&t), try, app.WorkerName(t.Worker, t.WorkerName),
-		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, job.Spec)), app.FormatMetrics(t.Metrics),
+		app.Elapsed(t.StartedAt, t.FinishedAt, now), app.TaskNote(&t), t.Kind, app.ShortImage(app.TaskImage(&t, job.Spec)), app.FormatMetrics(t.Metrics), origin(&t),
 		app.FormatTime(t.CreatedAt), app.FormatTime(t.StartedAt), app.FormatTime(t.FinishedAt),
 	}, usage.Cells(t.Usage)...)
 }

@@ -70,6 +70,7 @@ func (a *runner) environmentSections() []app.HelpSection {
 		{Name: "MUSTER_JOB", Usage: "Number of the job"},
 		{Name: "MUSTER_TASK", Usage: "The task, such as 17.3"},
 		{Name: "MUSTER_ATTEMPT", Usage: "Number of the attempt, from 1"},
+		{Name: "MUSTER_ITEM", Usage: "Value of the element of an array that another stage determines"},
 		{Name: "MUSTER_INDEX", Usage: "Element of an array or matrix, or rank in a gang; 0 for a single task"},
 		{Name: "MUSTER_MATRIX_NAME", Usage: "Value of the parameter NAME of a matrix"},
 		{Name: "MUSTER_WORKER", Usage: "Name of its worker"},

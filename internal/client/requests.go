@@ -115,6 +115,9 @@ func notifyPath(project string) string  { return "/projects/" + url.PathEscape(p
 // SubmitOptions are options of Submit.
 type SubmitOptions struct {
 	IdempotencyKey string // repeated calls with the same key create one job; default: a new key
+
+	Rerun muster.JobID // an earlier job of the project, whose results the job takes for the stages before From; 0 means none
+	From  string       // with Rerun: the first stage that runs again, with all that need it
 }
 
 // Submit submits a job. The spec must not refer to local files: see UploadFolder.
@@ -122,9 +125,13 @@ func (c *Client) Submit(ctx context.Context, s *muster.Spec, o SubmitOptions) (m
 	if o.IdempotencyKey == "" {
 		o.IdempotencyKey = rand.Text()
 	}
+	query := url.Values{}
+	if o.Rerun != 0 {
+		query = url.Values{"rerun": {o.Rerun.String()}, "from": {o.From}}
+	}
 	var job muster.Job
 	err := c.do(ctx, call{
-		method: http.MethodPost, path: "/jobs", body: s, out: &job, idempotent: true,
+		method: http.MethodPost, path: "/jobs", query: query, body: s, out: &job, idempotent: true,
 		header: http.Header{wire.HeaderIdempotency: {o.IdempotencyKey}},
 	})
 	return job, err

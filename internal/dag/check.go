@@ -49,6 +49,9 @@ func FirstStageRef(s *muster.Spec) func(stage int) (path, body string) {
 
 // forEachRef calls f for every reference in t for which isRef is true.
 func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body string)) {
+	if t.DynamicArray() && isRef(t.Array.From) {
+		f("array", t.Array.From)
+	}
 	// The substitute never fails; input that is not JSON has no references.
 	_, _ = rewrite(t, func(path, text string, _ bool) (any, error) {
 		for _, p := range split(text, isRef) {
@@ -70,16 +73,13 @@ func Check(s *muster.Spec) []muster.FieldError {
 	for i := range s.Tasks {
 		stages[s.Tasks[i].Name] = i
 	}
-	needs := make([][]int, len(s.Tasks))
-	for i := range s.Tasks {
-		for _, need := range s.Tasks[i].Needs {
-			if j, ok := stages[need]; ok {
-				needs[i] = append(needs[i], j)
-			}
-		}
-	}
+	needs := needsOf(s)
 	conditions := 0
 	for i := range s.Tasks {
+		if a := s.Tasks[i].Array; s.Tasks[i].DynamicArray() && (!looksLikeRef(a.From) || isElementRef(a.From)) && len(problems) < limit {
+			problems = append(problems, muster.FieldError{Path: fmt.Sprintf("tasks[%d].array", i), Message: fmt.Sprintf("${%s} is no reference to a stage", muster.Truncate(a.From)), Hint: "write one such as ${prepare.result.shards}"})
+			continue
+		}
 		c := checker{spec: s, stage: i, stages: stages, needs: needs}
 		report := func(path, message, hint string) {
 			if message != "" && len(problems) < limit {
@@ -151,7 +151,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 	r, _ := parse(body)
 	i, known := c.stages[r.stage]
 	switch {
-	case !known && !slices.Contains(fields, r.field):
+	case !known && !slices.Contains(fields, r.field) && path != "array":
 		return "", "" // another program's template
 	case !known:
 		return "there is no stage " + r.stage, c.stageHint(r.stage)
@@ -170,6 +170,9 @@ func (c *checker) check(path, body string) (message, hint string) {
 
 func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
+	if isItemRef(body) && !t.DynamicArray() {
+		return "", "" // a shell's variable
+	}
 	if strings.HasPrefix(path, "where.") {
 		return "where is the same for all elements of a stage", "use one stage for each placement"
 	}

@@ -22,7 +22,7 @@ type ResultFunc = func(stage, element int) (muster.Task, bool)
 func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
 	isStageRef := stageRefs(s)
 	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
-	return rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
+	resolved, err := rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
 		found := false
 		for i, p := range parts {
@@ -44,6 +44,10 @@ func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, er
 		}
 		return join(parts), nil
 	})
+	if err == nil && resolved.DynamicArray() {
+		err = fanOut(s, resolved, result)
+	}
+	return resolved, err
 }
 
 // escapeAll escapes the strings in a JSON value for Bind.

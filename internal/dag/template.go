@@ -2,6 +2,7 @@ package dag
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -98,22 +99,56 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 
 // isElementRef reports whether a reference is to the element itself, for Bind.
 func isElementRef(body string) bool {
-	return body == "index" || strings.HasPrefix(body, "matrix.")
+	return body == "index" || strings.HasPrefix(body, "matrix.") || isItemRef(body)
+}
+
+// isItemRef reports whether a reference is to the value of an element of a dynamic array, or to a part of it.
+func isItemRef(body string) bool { return body == "item" || strings.HasPrefix(body, "item.") }
+
+// itemPart returns the part of an element's value that a reference such as item.path.0 names.
+func itemPart(item any, body string) (any, error) {
+	if body == "item" {
+		return item, nil
+	}
+	path := strings.Split(strings.TrimPrefix(body, "item."), ".")
+	for i, key := range path {
+		next, ok := member(item, key)
+		if !ok {
+			return nil, muster.Errorf(muster.Invalid, "it has no %q", muster.Truncate(strings.Join(path[:i+1], ".")))
+		}
+		item = next
+	}
+	return item, nil
 }
 
 // Bind returns the spec of the element at a position of a stage, from 0: a copy of t,
-// the result of Resolve, with ${index} and ${matrix…} replaced and $${ decoded.
+// the result of Resolve, with ${index}, ${item…} and ${matrix…} replaced and $${ decoded, and with the value of the element as $MUSTER_ITEM
+// in place of those of all elements.
 func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 	values := t.Values(element)
 	isRef := func(body string) bool { _, ok := values[body]; return ok }
+	item, hasItem := itemOf(t, element)
+	if hasItem {
+		isRef = func(body string) bool { return body == "index" || isItemRef(body) }
+	}
 	bound, err := rewrite(t, func(_, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
 		if whole && len(parts) == 1 && parts[0].ref {
+			if isItemRef(parts[0].text) {
+				return itemPart(item, parts[0].text)
+			}
 			return parseScalar(values[parts[0].text]), nil
 		}
 		var out strings.Builder
 		for _, p := range parts {
-			if p.ref {
+			switch {
+			case p.ref && isItemRef(p.text):
+				part, err := itemPart(item, p.text) // Resolve has checked it
+				if err != nil {
+					return nil, err
+				}
+				p.text = stringify(part)
+			case p.ref:
 				p.text = values[p.text]
 			}
 			out.WriteString(p.text)
@@ -123,11 +158,31 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 	if err != nil { // the input is not JSON, which validation excludes
 		return t
 	}
+	if hasItem {
+		bound.Array = t.Array.WithoutItems()
+		bound.Env = maps.Clone(bound.Env)
+		if bound.Env == nil {
+			bound.Env = map[string]string{}
+		}
+		bound.Env[muster.EnvItem] = stringify(item)
+	}
 	return bound
+}
+
+// itemOf returns the value of an element of a stage that was fanned out.
+func itemOf(t *muster.TaskSpec, element int) (any, bool) {
+	if t.Array == nil || element >= len(t.Array.Items) {
+		return nil, false
+	}
+	v, err := decode(t.Array.Items[element])
+	return v, err == nil
 }
 
 // PerElement reports whether Bind changes anything. If not, t is the spec of every element.
 func PerElement(t *muster.TaskSpec) bool {
+	if t.Array != nil && t.Array.Items != nil {
+		return true
+	}
 	values := t.Values(0)
 	isRef := func(body string) bool { _, ok := values[body]; return ok }
 	changes := false

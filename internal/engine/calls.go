@@ -71,17 +71,23 @@ func (e *Engine) Ping(ctx context.Context) error {
 // commit. With by.Key it is idempotent for by.Owner: the same key and digest return the
 // same job, another digest is a Conflict.
 func (e *Engine) Submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey) (muster.JobID, error) {
-	return e.submit(ctx, spec, by, nil)
+	return e.submit(ctx, spec, by, submission{})
 }
 
 // SubmitRun is Submit for a run of a schedule, which is recorded with the new job in the same transaction.
 func (e *Engine) SubmitRun(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run store.ScheduleRun) (muster.JobID, error) {
-	return e.submit(ctx, spec, by, &run)
+	return e.submit(ctx, spec, by, submission{run: &run})
 }
 
-func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, run *store.ScheduleRun) (muster.JobID, error) {
+// submission is what a job has besides its spec.
+type submission struct {
+	run    *store.ScheduleRun                   // of a schedule; nil for none
+	reused func() (map[int]sched.Reused, error) // returns what the job reuses, in the engine's goroutine; nil for nothing
+}
+
+func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.IdempotencyKey, o submission) (muster.JobID, error) {
 	askedAt := time.Now()
-	return call(ctx, e, false, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
+	return call(ctx, e, o.reused != nil, func(st *sched.State, now muster.Time, b *batch) (muster.JobID, error) {
 		if by.Key != "" {
 			known, ok, err := e.findIdempotent(ctx, now, by, b)
 			if err != nil {
@@ -95,7 +101,14 @@ func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			}
 		}
 		id, uid := st.NextJob(), traceparent.NewUID(ctx)
-		if err := st.Apply(now, sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}); err != nil {
+		ev := sched.Submit{ID: id, UID: uid, Spec: spec, Owner: by.Owner}
+		if o.reused != nil {
+			var err error
+			if ev.Reused, err = o.reused(); err != nil {
+				return 0, err
+			}
+		}
+		if err := st.Apply(now, ev); err != nil {
 			return 0, err
 		}
 		b.submitted = append(b.submitted, sched.Submitted{Job: id, UID: uid, Spec: spec, At: askedAt})
@@ -103,8 +116,8 @@ func (e *Engine) submit(ctx context.Context, spec *muster.Spec, by store.Idempot
 			by.Job, by.At = id, now
 			b.keys = append(b.keys, by)
 		}
-		if run != nil {
-			recorded := *run
+		if o.run != nil {
+			recorded := *o.run
 			recorded.Job, recorded.Outcome, recorded.DecidedAt = id, store.RunStarted, now
 			b.runs = append(b.runs, recorded)
 		}

@@ -369,13 +369,22 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.Secr
 	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
-		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: *w.Spec, Project: w.Project, Signature: w.Signature})
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: withoutItems(w.Spec), Project: w.Project, Signature: w.Signature})
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {
 		a.Spec = dag.Bind(w.Spec, w.Element)
 	}
 	f.Assign = append(f.Assign, a)
+}
+
+// withoutItems returns a stage's spec without the values of its elements: each element's spec has its own.
+func withoutItems(t *muster.TaskSpec) muster.TaskSpec {
+	c := *t
+	if t.Array != nil {
+		c.Array = t.Array.WithoutItems()
+	}
+	return c
 }
 
 // groupRefs numbers the stage specs that a session has sent. It keeps the last

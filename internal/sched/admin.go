@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
@@ -14,7 +15,7 @@ func (s *State) pause(now muster.Time, ev Pause) error {
 		return err
 	}
 	if !ev.On {
-		w.health = healthRecord{}
+		w.health = health.Record{}
 		s.onHealthChange(now, w)
 	}
 	switch r := &w.row; {
@@ -177,7 +178,7 @@ func (s *State) Workers(now muster.Time) []muster.Worker {
 		if w.reachable() {
 			row.Constrained = w.constrained
 		}
-		row.Health = w.health.summary(now)
+		row.Health = w.health.Summary(now)
 		row.Tasks = make([]muster.TaskID, min(len(w.held), maxListedTasks))
 		for i := range row.Tasks {
 			row.Tasks[i] = w.held[i].row.ID

@@ -20,14 +20,26 @@ func (s *State) advanceStage(now muster.Time, g *group) {
 		}
 		return
 	}
-	if met, err := dag.Condition(g.job.row.Spec, g.row.Index, g.job.result); err != nil {
+	if met, err := dag.Condition(g.job.spec(), g.row.Index, g.job.result); err != nil {
 		s.transitionWaiting(now, g, muster.Failed, muster.BadReference, err.Error())
 		return
 	} else if !met {
 		s.transitionWaiting(now, g, muster.Skipped, muster.ConditionFalse, "when: "+g.spec().When+" is false")
 		return
 	}
-	if reason, err := g.resolve(); err != nil {
+	reason, err := g.resolve()
+	switch {
+	case g.spec().Size() == 0:
+		message = fmt.Sprintf("array: %s is empty", g.job.row.Spec.Tasks[g.row.Index].Array)
+		g.row.Resolved = nil
+		s.transitionWaiting(now, g, muster.Skipped, muster.ConditionFalse, message)
+		return
+	case err != nil && g.row.Resolved == nil:
+		s.transitionWaiting(now, g, muster.Failed, reason, err.Error())
+		return
+	}
+	s.fanOut(now, g)
+	if err != nil {
 		s.transitionWaiting(now, g, muster.Failed, reason, err.Error())
 		return
 	}

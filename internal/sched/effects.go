@@ -184,6 +184,6 @@ func (s *State) publishJob(now muster.Time, j *job) {
 
 // publishWorker publishes a worker's state, and why it gets no tasks though it is active.
 func (s *State) publishWorker(now muster.Time, w *worker) {
-	reason := cmp.Or(w.constrained, w.health.avoidReason(now))
+	reason := cmp.Or(w.constrained, w.health.AvoidReason(now))
 	s.publish(muster.Event{Type: muster.EventWorker, At: now, Worker: w.row.ID, State: string(w.row.State), Constrained: reason})
 }

@@ -15,6 +15,14 @@ type Submit struct {
 	UID   string // globally unique
 	Spec  *muster.Spec
 	Owner string
+
+	Reused map[int]Reused // stages that take the results of an earlier job, by number
+}
+
+// Reused is a stage of an earlier job that has succeeded: its tasks by number, and its resolved spec, which may be nil.
+type Reused struct {
+	Tasks    []muster.Task
+	Resolved *muster.TaskSpec
 }
 
 // Cancel stops the tasks of a job in Tasks, or all of them if Tasks is nil. Ended tasks

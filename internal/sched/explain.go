@@ -87,6 +87,9 @@ func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
 			x.Summary = waitingMessage(t.Needs) + "; then: " + x.Summary
+			if t.DynamicArray() {
+				x.Summary = fmt.Sprintf("its number of tasks is not known yet: %s; ", t.Array) + x.Summary
+			}
 			x.Ahead, x.Position, x.Start, x.AheadTruncated = 0, 0, 0, false
 		}
 	}

@@ -300,7 +300,7 @@ func workerSnapshot(now muster.Time, w *worker) WorkerSnapshot {
 		Running: len(w.held), Load: w.load, Deadline: w.row.Deadline, CleanShutdown: w.cleanShutdown, SeenAt: w.seen,
 	}
 	if w.reachable() {
-		x.Constrained, x.Avoided = w.constrained, w.health.avoidReason(now)
+		x.Constrained, x.Avoided = w.constrained, w.health.AvoidReason(now)
 	}
 	offers := w.row.Resources
 	x.Offers = &offers

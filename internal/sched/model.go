@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -17,6 +18,7 @@ type job struct {
 	row       muster.Job // without Groups and Progress
 	groups    []*group
 	order     []*group // every group after those that it needs
+	dynamic   []*group // whose arrays other stages determine
 	project   *queue.Project
 	stats     *projectStats // of the project
 	failures  int           // failed attempts
@@ -175,7 +177,7 @@ type worker struct {
 	sessionStart  muster.Time                   // start of the session
 	renewals      uint64                        // heartbeats so far
 	load          *muster.Load
-	health        healthRecord
+	health        health.Record
 	avoided       bool // as last published: its health closes it
 	timer         queue.Timer
 	dirty         bool
@@ -250,6 +252,9 @@ func newJob(row muster.Job, groups []muster.Group) (*job, error) {
 		g.item = queue.Item{Owner: g, Job: row.ID}
 		g.timer.Subject = g
 		j.groups[i], byName[g.row.Name] = g, g
+		if spec.Tasks[i].DynamicArray() {
+			j.dynamic = append(j.dynamic, g)
+		}
 	}
 	needs := make([][]int, len(j.groups))
 	for i, g := range j.groups {
@@ -300,6 +305,12 @@ func (j *job) queuePriority() int {
 // rowWithProgress returns the job's row with its derived progress.
 func (j *job) rowWithProgress() muster.Job {
 	row := j.row
+	row.Unsized = 0
+	for _, g := range j.dynamic {
+		if g.unsized() {
+			row.Unsized++
+		}
+	}
 	if total := row.Counts.Total(); total > 0 {
 		share := float64(row.Counts.Finished()) / float64(total)
 		row.Progress = &share
@@ -395,7 +406,7 @@ func (p *retryPlan) selectTasks(g *group, unmaterialized, unblocked bool) {
 // resolve fills in what a stage takes from the stages that it needs, which have all
 // ended: values for its ${…} and artifacts for its inputs.
 func (g *group) resolve() (muster.Reason, error) {
-	spec, result := g.job.row.Spec, g.job.result
+	spec, result := g.job.spec(), g.job.result
 	if g.row.Resolved == nil {
 		resolved, err := dag.Resolve(spec, g.row.Index, result)
 		if err != nil {

@@ -132,7 +132,7 @@ func (s *State) assign(now muster.Time, t *task, w *worker, n *placement.Need, m
 	t.row.Worker, t.row.Grant, t.row.AssignedAt = w.row.ID, &grant, now
 	t.row.NotBefore, t.row.Reason, t.row.Message = 0, muster.NoReason, ""
 	s.allocate(t, w)
-	w.health.recordAssigned(now, t.attempt())
+	w.health.RecordAssigned(now, t.attempt())
 	s.onHealthChange(now, w)
 	s.setState(now, t, muster.Assigned)
 	s.send(w, Assign{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
@@ -55,7 +56,7 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	}
 	w := s.workers[i]
 	if w.gone {
-		w.health = healthRecord{} // it was restarted on purpose
+		w.health = health.Record{} // it was restarted on purpose
 		s.onHealthChange(now, w)
 	}
 	s.applyDescription(w, ev.Worker)
@@ -166,7 +167,7 @@ func (s *State) updateOffer(now muster.Time, ev Offered) error {
 
 // deriveState recomputes the worker's state, and reports whether it changed.
 func (s *State) deriveState(now muster.Time, w *worker) bool {
-	state, closed := muster.WorkerActive, w.health.avoidReason(now)
+	state, closed := muster.WorkerActive, w.health.AvoidReason(now)
 	switch {
 	case w.gone:
 		state, closed = muster.WorkerGone, "has left"

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/muster-dev/muster"
@@ -27,11 +28,20 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 			Job: ev.ID, Index: i, Name: t.Name, First: first, Size: t.Size(), UnmaterializedState: muster.Waiting, UnmaterializedSince: now,
 			Retained: reads[i] || t.Gang != nil,
 		}
-		if g.Size < 1 || g.Size > muster.MaxTasks-first {
-			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, g.Size, muster.MaxTasks)
+		if g.Size < 1 || t.Reserved() > muster.MaxTasks-first {
+			return muster.Errorf(muster.InvalidSpec, "stage %q has %d tasks: a job has from 1 to %d", t.Name, t.Reserved(), muster.MaxTasks)
 		}
-		first += g.Size
-		if len(t.Needs) == 0 {
+		first += t.Reserved()
+		old, reused := ev.Reused[i]
+		if g.Resolved = old.Resolved; reused && t.DynamicArray() && old.Resolved != nil {
+			g.Size = old.Resolved.Size()
+		}
+		switch {
+		case reused && len(old.Tasks) != g.Size:
+			return muster.Errorf(muster.Internal, "stage %q has %d tasks, and %d are reused", t.Name, g.Size, len(old.Tasks))
+		case reused:
+			g.UnmaterializedState, g.Materialized, g.FinishedAt = muster.Succeeded, g.Size, now
+		case len(t.Needs) == 0:
 			g.UnmaterializedState = muster.Queued
 		}
 		g.Counts[g.UnmaterializedState] = int64(g.Size)
@@ -51,12 +61,32 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 	s.touchJob(j)
 	for _, g := range j.groups {
 		s.changedGroup(g)
-		if g.row.UnmaterializedState == muster.Queued {
+		if old, reused := ev.Reused[g.row.Index]; reused {
+			s.reuse(now, g, old.Tasks)
+		} else if g.row.UnmaterializedState == muster.Queued {
 			s.enqueueRest(g)
 			s.armGroup(g)
 		}
 	}
 	return nil
+}
+
+// reuse gives the tasks of a stage, which have succeeded, the results of other tasks.
+func (s *State) reuse(now muster.Time, g *group, from []muster.Task) {
+	for e := range from {
+		o := &from[e]
+		id := muster.TaskID{Job: g.row.Job, Num: g.row.First + e}
+		t := &task{group: g, row: muster.Task{
+			ID: id, Job: id.Job, Index: id.Num, Group: g.row.Index, Name: g.row.Name, Kind: g.spec().Kind, Element: g.spec().Element(e),
+			State: muster.Succeeded, ExitCode: o.ExitCode, Metrics: o.Metrics, Result: o.Result, Artifacts: o.Artifacts,
+			Origin: cmp.Or(o.Origin, o.ID), CreatedAt: now, FinishedAt: now,
+		}}
+		if g.row.Retained {
+			g.attach(t)
+		}
+		s.changedTask(t)
+	}
+	s.touchGroup(g)
 }
 
 func priority(spec *muster.Spec) int {

@@ -102,7 +102,7 @@ func (s *State) armWorker(now muster.Time, w *worker) {
 		at = queue.Earlier(at, w.row.Deadline)
 	}
 	if !w.gone {
-		at = queue.Earlier(at, w.health.nextChange(now))
+		at = queue.Earlier(at, w.health.NextChange(now))
 	}
 	s.timers.Arm(&w.timer, at)
 }
@@ -111,7 +111,7 @@ func (s *State) workerDue(now muster.Time, w *worker) {
 	if at := w.row.Deadline; at > 0 && at <= now && !w.evicting {
 		s.onDeadline(now, w)
 	}
-	w.health.advance(now)
+	w.health.Advance(now)
 	s.onHealthChange(now, w)
 	switch {
 	case w.gone:

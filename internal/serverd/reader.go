@@ -47,6 +47,7 @@ func (r namedReader) addNames(ctx context.Context, jobs []muster.Job) error {
 		for k := range j.Groups {
 			g := &j.Groups[k]
 			g.State = g.Counts.StageState()
+			g.Unsized = j.Spec != nil && g.Index < len(j.Spec.Tasks) && j.Spec.Tasks[g.Index].DynamicArray() && g.Resolved == nil && g.FinishedAt == 0
 		}
 		if j.Owner != "" {
 			names[j.Owner] = ""

@@ -190,6 +190,8 @@ func (v *validator) elements(t *muster.TaskSpec) {
 	if t.Array != nil {
 		if _, err := muster.ParseArray(t.Array.String()); err != nil {
 			v.add("array", "", "%s", err)
+		} else if t.Array.Items != nil {
+			v.add("array", "", "write numbers and ranges, or a reference to a list: its elements cannot be given")
 		} else if n := t.Array.Len(); n > muster.MaxTasks {
 			v.add("array", "", "%d tasks are too many, the maximum is %d", n, muster.MaxTasks)
 		}

@@ -112,7 +112,7 @@ func (v *validator) graph() {
 	v.at = ""
 	total, largest := 0, 0
 	for i := range v.spec.Tasks {
-		n := min(v.spec.Tasks[i].Size(), muster.MaxTasks+1)
+		n := min(v.spec.Tasks[i].Reserved(), muster.MaxTasks+1)
 		total, largest = total+n, max(largest, n)
 	}
 	if total > muster.MaxTasks && largest <= muster.MaxTasks {

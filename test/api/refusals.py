@@ -24,6 +24,7 @@ REASONS = {
     "create-schedule": "cron expression|time zone|missed runs cannot all be started|the spec is of project|^invalid request: body: ",
     "put-notify": "was sealed by another server",
     "search-logs": "nothing to search for|q and errors exclude|is not a regular expression|the regular expression has",
+    "submit-job": "rerun and from belong together|cannot be run again from stage|is not a job number",
     "edit-job": "nothing to change|" + WHOLE,
     "prune": "is not a limit: ",
     "put-retention": "is not a limit: |has no limits: ",

@@ -111,7 +111,7 @@ func specSchema(r huma.Registry, v any) *huma.Schema {
 			AnyOf:       []*huma.Schema{{Type: huma.TypeString}, r.Schema(reflect.TypeFor[taskSecret](), true, "")},
 		}
 	case muster.Array:
-		return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task per number", Examples: []any{"1-1000", "0-9,20,30-39:3"}}
+		return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task per number, or a reference to a list", Examples: []any{"1-1000", "0-9,20,30-39:3", "${prepare.result.shards}"}}
 	case muster.Matrix:
 		value := &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}, {Type: huma.TypeBoolean}}}
 		return &huma.Schema{

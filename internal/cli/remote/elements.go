@@ -42,7 +42,7 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 	var spans []client.Span
 	if ranges, err := muster.ParseArray(elements); err == nil && ranges.Limit > 0 {
 		return nil, muster.Errorf(muster.Invalid, "%%%d has no meaning here: write elements only", ranges.Limit)
-	} else if err == nil {
+	} else if err == nil && ranges.From == "" {
 		for _, r := range ranges.Ranges {
 			found := positions(spec, r)
 			if len(found) == 0 {
@@ -52,15 +52,18 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 		}
 	} else if spec.Matrix != nil && strings.Contains(elements, "=") {
 		spans = combinations(spec, elements)
-	} else {
+	} else if err != nil {
 		return nil, err
 	}
 	if len(spans) == 0 {
 		return nil, muster.Errorf(muster.NotFound, "job %s has no element %s: %s", job.ID, muster.Truncate(elements), describeElements(spec))
 	}
 	for i := range spans {
+		if spans[i].First >= g.Size {
+			return nil, muster.Errorf(muster.NotFound, "job %s has no element %s: stage %s has %d", job.ID, muster.Truncate(elements), g.Name, g.Size)
+		}
 		spans[i].First += g.First
-		spans[i].Last += g.First
+		spans[i].Last = min(spans[i].Last, g.Size-1) + g.First
 	}
 	if spans = muster.MergeSpans(spans); len(spans) > maxPieces {
 		return nil, muster.Errorf(muster.Invalid, "%s selects %d separate tasks, at most %d: select fewer", muster.Truncate(elements), len(spans), maxPieces)
@@ -99,7 +102,9 @@ func arrayCount(job *muster.Job) string {
 // positions returns the positions of the elements whose index is one of r's numbers.
 func positions(spec *muster.TaskSpec, r muster.Range) []client.Span {
 	all := muster.Array{Ranges: []muster.Range{{First: 0, Last: int64(spec.Size()) - 1, Step: 1}}}
-	if spec.Array != nil {
+	if spec.DynamicArray() {
+		all.Ranges[0].Last = muster.MaxFanOut - 1
+	} else if spec.Array != nil {
 		all = *spec.Array
 	}
 	step := max(r.Step, 1)

@@ -169,7 +169,7 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	case reflect.TypeFor[muster.GPURequest]():
 		return object{"anyOf": []any{object{"type": "integer", "minimum": 0, "maximum": 1024}, structOf(t, path, rows)}}
 	case reflect.TypeFor[muster.Array]():
-		return object{"type": "string", "pattern": arrayPattern}
+		return object{"type": "string", "pattern": arrayPattern + `|^ *\$\{[^{}]+\} *(% *[0-9]+ *)?$`}
 	case reflect.TypeFor[muster.Matrix]():
 		axis := object{"anyOf": []any{object{"type": "string", "pattern": arrayPattern}, object{"type": "array", "minItems": 1, "items": text()}}}
 		return object{"type": "object", "minProperties": 1, "propertyNames": object{"pattern": namePattern}, "additionalProperties": axis}

@@ -2,6 +2,7 @@ package simtest
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -87,6 +88,9 @@ func (w *simulation) checkSend(cmd sched.Command) error {
 	}
 	groups := w.disk.groupsOf(m.Attempt.Task.Job)
 	for _, need := range m.Spec.Needs {
+		if m.Spec.RunsAfterFailure() {
+			break // a retry of what it needs does not stop it; see checkDecision
+		}
 		i := slices.IndexFunc(groups, func(g muster.Group) bool { return g.Name == need })
 		if g := groups[i]; g.Counts[muster.Succeeded] != int64(g.Size) {
 			return fmt.Errorf("attempt %s starts before %s is done", m.Attempt, need)
@@ -221,7 +225,17 @@ func (w *simulation) checkLeases() error {
 }
 
 // resultOf returns the result that an attempt reports.
-func resultOf(attempt int) string { return fmt.Sprintf(`{"attempt":%d}`, attempt) }
+func resultOf(attempt int) string {
+	list := make([]int, listLength(attempt))
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err)
+	}
+	return fmt.Sprintf(`{"attempt":%d,"list":%s}`, attempt, text)
+}
+
+// listLength returns how many elements the list has in the result of an attempt.
+func listLength(attempt int) int { return (attempt + 2) % 4 }
 
 // treeOf returns the hash of a tree that an attempt saved, which contains its number.
 func treeOf(attempt, n int) string { return fmt.Sprintf("%032x%032x", attempt, n) }

@@ -59,7 +59,11 @@ func (w *simulation) userEvents() []sched.Event {
 	var events []sched.Event
 	if w.rng.IntN(8) == 0 && w.openJobs() < 12 {
 		w.stats.submits++
-		events = append(events, sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"})
+		ev := sched.Submit{ID: w.st.NextJob(), Spec: w.newSpec(), Owner: "someone"}
+		if n := len(w.disk.jobs); n > 0 && w.rng.IntN(2) == 0 {
+			w.rerun(&ev, muster.JobID(1+w.rng.IntN(n)))
+		}
+		events = append(events, ev)
 	}
 	if n := len(w.disk.jobs); n > 0 && w.rng.IntN(40) == 0 {
 		id := muster.JobID(1 + w.rng.IntN(n))
@@ -228,6 +232,9 @@ func (w *simulation) faultEvents() []sched.Event {
 func (w *simulation) newSpec() *muster.Spec {
 	priority := []int{10, 50, 50, 90}[w.rng.IntN(4)]
 	s := &muster.Spec{Name: "job", Project: []string{"red", "blue"}[w.rng.IntN(2)], Priority: &priority}
+	if w.rng.IntN(3) == 0 {
+		s.OnFailure, s.MaxFailures = muster.OnFailureStop, w.rng.IntN(3)
+	}
 	stages := 1
 	if w.rng.IntN(3) == 0 {
 		stages = 2 + w.rng.IntN(3)
@@ -250,6 +257,7 @@ func (w *simulation) newSpec() *muster.Spec {
 			t.Inputs = []muster.Input{{From: t.Needs[n-1], Name: "out.bin"}}
 		}
 		w.setResources(&t)
+		w.setPolicies(s, &t)
 		s.Tasks = append(s.Tasks, t)
 	}
 	return s

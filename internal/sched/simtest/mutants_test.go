@@ -99,6 +99,70 @@ var mutants = []struct {
 		caught: `the totals of projects are .*, those of their jobs|the live state \(-\) is not the committed one`,
 	},
 	{
+		name: "a condition is ignored",
+		file: "internal/sched/condition.go",
+		old:  "} else if !met {\n",
+		new:  "} else if !met && now == 0 {\n",
+
+		caught: `the tasks of stage-\d of job \d+ must be skipped \(when: "\S+\{stage-.* but \d+ start`,
+	},
+	{
+		name: "when: failed runs without a failure",
+		file: "internal/sched/condition.go",
+		old:  "g.spec().When == muster.WhenFailed && !g.failedBefore()",
+		new:  "g.spec().When == muster.WhenFailed && !g.failedBefore() && g.row.Index > 1000",
+
+		caught: `must be skipped \(when: "failed".* but \d+ start`,
+	},
+	{
+		name: "a stage is not run after failures",
+		file: "internal/sched/condition.go",
+		old:  "!g.spec().RunsAfterFailure() && n.unsuccessful() > 0",
+		new:  "n.unsuccessful() > 0",
+
+		caught: `must (run|wait) \(when: "(failed|always)".* \d+ are skipped`,
+	},
+	{
+		name: "a job stops one failure too late",
+		file: "internal/sched/condition.go",
+		old:  "if failed <= int64(j.row.Spec.MaxFailures) {",
+		new:  "if failed <= int64(j.row.Spec.MaxFailures)+1 {",
+
+		caught: `tasks of job \d+ failed, of which \d may, and \d+ tasks of stage-\d are not stopped`,
+	},
+	{
+		name: "an array runs one task more than its limit",
+		file: "internal/sched/model.go",
+		old:  ">= int64(a.Limit)",
+		new:  "> int64(a.Limit)",
+
+		caught: `tasks of the array stage-\d of job \d+ run at once, and its limit is`,
+	},
+	{
+		name: "a part of the elements is lost",
+		file: "internal/dag/fanout.go",
+		old:  "t.Array.FanOut(items)",
+		new:  "t.Array.FanOut(items[:(len(items)+1)/2])",
+
+		caught: `has \d tasks, and its array \$\{stage-\d.result.(list|attempt)\}\S* has \d elements`,
+	},
+	{
+		name: "the size of a stage is not committed with its elements",
+		file: "internal/sched/fanout.go",
+		old:  "g.job.row.Counts[muster.Waiting] += int64(more)",
+		new:  "g.job.row.Counts[muster.Waiting] += 0 * int64(more)",
+
+		caught: `job \d+ (says|counts)|the state is inconsistent`,
+	},
+	{
+		name: "a reused task has no result",
+		file: "internal/sched/submit.go",
+		old:  "Result: o.Result, Artifacts: o.Artifacts,",
+		new:  "Artifacts: o.Artifacts,",
+
+		caught: `task \S+ is succeeded at attempt 0 with the result , and \S+, whose result it has|has the result ""`,
+	},
+	{
 		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
 		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",

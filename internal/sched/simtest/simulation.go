@@ -35,7 +35,8 @@ type simulation struct {
 	extraEvents func() []sched.Event // called in every step, may be nil
 	digest      hash.Hash64          // of all effects, may be nil
 	retried     map[muster.TaskID]bool
-	serverStart muster.Time // last start of the server
+	stopped     map[muster.JobID]bool // too many of their tasks have failed, and they were not retried since
+	serverStart muster.Time           // last start of the server
 	trace       func(format string, args ...any)
 	stats       stats
 }
@@ -44,7 +45,7 @@ type simulation struct {
 type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
-	breakdowns, avoided, handbacks, edits, holds, removals                                                         int
+	breakdowns, avoided, handbacks, edits, holds, removals, met, unmet, stopped, limited, reused, fannedOut        int
 }
 
 // packet is one message of one session.
@@ -62,7 +63,7 @@ func newSimulation(seed uint64, trace func(string, ...any)) *simulation {
 	w := &simulation{
 		rng: rand.New(rand.NewPCG(seed, 42)), disk: newDisk(), faults: true, now: 1_700_000_000_000,
 		cfg:     sched.Config{Heartbeat: heartbeat, AssignGrace: muster.Duration(5 * time.Second), CrashLimit: 5},
-		retried: map[muster.TaskID]bool{}, trace: trace, digest: fnv.New64a(),
+		retried: map[muster.TaskID]bool{}, stopped: map[muster.JobID]bool{}, trace: trace, digest: fnv.New64a(),
 	}
 	w.st = sched.New(w.cfg)
 	for i := range 2 + w.rng.IntN(5) {
@@ -242,7 +243,7 @@ func (w *simulation) connecting() []int {
 // serve is one batch of the server: decide, commit, act, with random crashes in between.
 func (w *simulation) serve(events []sched.Event, joined []int) error {
 	acks := map[int][]muster.AttemptID{}
-	var removed []muster.JobID
+	var removed, retried []muster.JobID
 	for _, ev := range events {
 		accepted, err := w.apply(ev)
 		if err != nil {
@@ -250,6 +251,9 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 		}
 		if r, ok := ev.(sched.JobRemoved); ok && accepted {
 			removed = append(removed, r.Job)
+		}
+		if r, ok := ev.(sched.Retry); ok && accepted {
+			retried = append(retried, r.Job.ID)
 		}
 		if f, ok := ev.(sched.Finished); ok {
 			acks[w.index(f.Worker)] = append(acks[w.index(f.Worker)], f.Report.Attempt)
@@ -284,7 +288,9 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 	if err := w.checkRows(fx.Rows); err != nil {
 		return err
 	}
-	w.disk.commit(fx.Rows)
+	if err := w.commit(fx.Rows, retried); err != nil {
+		return err
+	}
 	for _, id := range removed {
 		w.disk.removed[id] = true
 		w.stats.removals++
@@ -390,11 +396,13 @@ func (s stats) add(o stats) stats {
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
 		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
 		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds, s.removals + o.removals,
+		s.met + o.met, s.unmet + o.unmet, s.stopped + o.stopped, s.limited + o.limited, s.reused + o.reused, s.fannedOut + o.fannedOut,
 	}
 }
 
 // lowest returns the smallest count.
 func (s stats) lowest() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
-		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds, s.removals)
+		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds, s.removals,
+		s.met, s.unmet, s.stopped, s.limited, s.reused, s.fannedOut)
 }

@@ -14,13 +14,13 @@ const (
 	countColumns = "n_waiting, n_queued, n_assigned, n_running, n_cancelling, n_succeeded, n_failed, n_timed_out, n_cancelled, n_skipped"
 	jobFixed     = "id, name, project, kind, created_at, owner, uid"
 	jobColumns   = jobFixed + ", state, priority, labels, " + countColumns +
-		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held, log_bytes"
+		", progress, started_at, finished_at, retried_at, cost, energy_wh, cpu_seconds, gpu_seconds, wall_seconds, memory_peak, attempts, held, log_bytes, unsized"
 	retentionColumns = "kept_at, logs_removed_at, artifacts_removed_at"
 	jobRead          = jobColumns + ", " + retentionColumns // what readers get; only writeRetention changes the last ones
 	totalColumns     = "project, " + countColumns
 	groupColumns     = "job, idx, name, first, size, next, rest, rest_at, reason, message, " + countColumns + ", kept, started_at, finished_at"
 	taskColumns      = taskFixed + ", " + taskMutable + ", finished_at"
-	taskFixed        = "id, grp, name, kind, element, created_at"
+	taskFixed        = "id, grp, name, kind, element, created_at, origin"
 	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
@@ -171,6 +171,11 @@ func (r row) taskID(v *muster.TaskID) {
 	field(r, v, func(p *params, v muster.TaskID) { p.int(packTask(v)) }, func(c *columns) muster.TaskID { return unpackTask(c.int()) })
 }
 
+// origin is a task's id that is stored as NULL if it is zero.
+func (r row) origin(v *muster.TaskID) {
+	field(r, v, func(p *params, v muster.TaskID) { p.nullInt(packTask(v)) }, func(c *columns) muster.TaskID { return unpackTask(c.int()) })
+}
+
 func (r row) counts(v *muster.Counts) {
 	for _, s := range muster.TaskStates {
 		number(r, &v[s])
@@ -202,6 +207,7 @@ func (r row) job(j *muster.Job) {
 	number(r, &j.Usage.Attempts)
 	r.bool(&j.Held)
 	number(r, &j.Usage.LogBytes)
+	number(r, &j.Unsized)
 }
 
 // jobRead reads the columns of jobRead.
@@ -257,6 +263,7 @@ func (r row) task(t *muster.Task) {
 	text(r, &t.Kind)
 	optText(r, &t.Element)
 	optNumber(r, &t.CreatedAt)
+	r.origin(&t.Origin)
 	r.taskMutable(t)
 	optNumber(r, &t.FinishedAt)
 }

@@ -36,7 +36,7 @@ func generators() rapid.MakeConfig {
 		},
 		Fields: map[reflect.Type]map[string]*rapid.Generator[any]{
 			reflect.TypeFor[muster.Task](): {
-				"WorkerName": absent, "Synthesized": absent, "FinishedAt": absent, "ExitCode": rapid.Ptr(rapid.IntRange(-1, 255), true).AsAny(),
+				"WorkerName": absent, "Synthesized": absent, "Origin": absent, "FinishedAt": absent, "ExitCode": rapid.Ptr(rapid.IntRange(-1, 255), true).AsAny(),
 				"Checkpoint": rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[0-9a-f]{64}`)).AsAny(), "Progress": rapid.Ptr(rapid.Float64Range(0, 1), true).AsAny(),
 				"Metrics": rapid.MapOfN(rapid.String(), rapid.Float64Range(-1e300, 1e300), 0, 3).AsAny(),
 			},
@@ -65,6 +65,9 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 	task := draw[muster.Task](t, "task")
 	task.ID, task.Job, task.Index, task.Group, task.Name, task.Kind = fixed.ID, fixed.Job, fixed.Index, fixed.Group, fixed.Name, fixed.Kind
 	task.Element, task.CreatedAt = fixed.Element, fixed.CreatedAt
+	if task.ID.Num%3 == 1 {
+		task.Origin = muster.TaskID{Job: 1 << 31, Num: muster.MaxTasks - 1}
+	}
 	if task.State.HoldsResources() {
 		task.Worker = "w-1"
 		task.Attempt = max(1, task.Attempt)
@@ -96,6 +99,7 @@ func drawJob(t *rapid.T, id muster.JobID, size int) (muster.Job, muster.Group) {
 	j.Name, j.Project, j.Kind, j.Owner = draw[string](t, "name"), draw[string](t, "project"), draw[string](t, "kind"), draw[string](t, "owner")
 	j.Priority = rapid.IntRange(muster.MinPriority, muster.MaxPriority).Draw(t, "priority")
 	j.Held = draw[bool](t, "held")
+	j.Unsized = rapid.IntRange(0, muster.MaxStages).Draw(t, "unsized")
 	j.Labels, j.Progress = draw[map[string]string](t, "labels"), rapid.Ptr(rapid.Float64Range(0, 1), true).Draw(t, "progress")
 	j.CreatedAt, j.StartedAt, j.RetriedAt = draw[muster.Time](t, "created"), draw[muster.Time](t, "started"), draw[muster.Time](t, "retried")
 	j.Spec.Labels = draw[map[string]string](t, "spec labels")

@@ -1769,9 +1769,10 @@ export interface components {
         FlatSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task per number
+             * @description numbers and ranges, one task per number, or a reference to a list
              * @example 1-1000
              * @example 0-9,20,30-39:3
+             * @example ${prepare.result.shards}
              */
             array?: string;
             /** @description a string is the path */
@@ -1969,6 +1970,7 @@ export interface components {
              */
             started_at?: string;
             state?: string;
+            unsized?: boolean;
         };
         Hashes: {
             sha256: string[];
@@ -2074,6 +2076,8 @@ export interface components {
             started_at?: string;
             /** @enum {string} */
             state: "waiting" | "queued" | "running" | "succeeded" | "failed" | "timed_out" | "cancelled";
+            /** Format: int64 */
+            unsized?: number;
         };
         JobEdit: {
             /** @description whether its tasks are not started for now; running tasks continue */
@@ -3193,6 +3197,7 @@ export interface components {
              * @example 2026-01-02T15:04:05.000Z
              */
             not_before?: string;
+            origin?: string;
             /** Format: double */
             progress?: number;
             /**
@@ -3250,9 +3255,10 @@ export interface components {
         TaskSpec: {
             allow_hosts?: string[] | null;
             /**
-             * @description numbers and ranges, one task per number
+             * @description numbers and ranges, one task per number, or a reference to a list
              * @example 1-1000
              * @example 0-9,20,30-39:3
+             * @example ${prepare.result.shards}
              */
             array?: string;
             /** @description a string is the path */
@@ -3971,7 +3977,12 @@ export interface operations {
     };
     "submit-job": {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description an earlier job of the project, whose results the job takes for the stages before from */
+                rerun?: string;
+                /** @description with rerun: the first stage that runs again, with all that need it */
+                from?: string;
+            };
             header?: {
                 /** @description repeating a request with the same key and body returns the same job */
                 "Idempotency-Key"?: string;

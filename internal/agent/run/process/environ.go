@@ -44,7 +44,7 @@ func (a *Attempt) buildEnv(context.Context) error {
 	env = append(env, "TMPDIR="+paths.tmp, "PYTHONUNBUFFERED=1")
 	env = run.MergeEnv(env, a.setup.defaultEnv)
 	for name, v := range spec.Env {
-		if !strings.HasPrefix(name, "MUSTER_") {
+		if !strings.HasPrefix(name, "MUSTER_") || name == muster.EnvItem {
 			env = run.SetEnv(env, name, v)
 		}
 	}

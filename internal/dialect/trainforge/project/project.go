@@ -106,7 +106,7 @@ func New(t *run.Task, id, url, folder string, devices []string, toFile bool) (*P
 func environment(t *run.Task, devices []string) map[string]string {
 	s, env := t.Spec, map[string]string{}
 	maps.Copy(env, s.Env)
-	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, "MUSTER_") })
+	maps.DeleteFunc(env, func(name, _ string) bool { return strings.HasPrefix(name, "MUSTER_") && name != muster.EnvItem })
 	rank, size := "0", "1"
 	if g := t.Gang; g != nil {
 		rank, size = strconv.Itoa(g.Rank), strconv.Itoa(g.Size)

@@ -24,7 +24,7 @@ const plain: Readonly<Record<string, Plain>> = {
   disk_full: { what: "The worker's disk was full", fault: "fleet" },
   bad_reference: { what: "A ${…} in the spec could not be resolved", fix: "Check the stage's name and that its result has the field.", fault: "task" },
   need_not_met: { what: "A stage that this one needs did not succeed", fix: "Retry the failed stage: this one follows.", fault: "task" },
-  condition_false: { what: "The condition of its stage is false", fix: "See when in the spec: the stage decides again when a stage that it needs is retried.", fault: "task" },
+  condition_false: { what: "The condition of its stage is false, or its array is empty", fix: "See when in the spec: the stage decides again when a stage that it needs is retried.", fault: "task" },
   job_stopped: { what: "Too many other tasks of the job failed", fix: "Fix and retry these: muster retry takes up the cancelled ones, too. on_failure: continue lets the others run.", fault: "task" },
   crash_limit: { what: "The task took too many workers down with it", fix: "Try it on one worker by hand before it runs again.", fault: "task" },
   worker_lost: { what: "The worker was silent for longer than it may be", fault: "fleet" },

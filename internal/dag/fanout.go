@@ -1,0 +1,71 @@
+package dag
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/muster-dev/muster"
+)
+
+// fanOut sets the elements of a stage whose array is a reference to a list, or to a number n for the elements 0 to n-1.
+func fanOut(s *muster.Spec, t *muster.TaskSpec, result ResultFunc) error {
+	fail := func(format string, args ...any) error {
+		return muster.Errorf(muster.Invalid, "array: ${%s}"+format, append([]any{t.Array.From}, args...)...)
+	}
+	v, err := resolveRef(s, t.Array.From, result)
+	if err != nil {
+		return fail(" cannot be resolved: %w", err)
+	}
+	list, isList := v.([]any)
+	if n, isNumber := v.(json.Number); isNumber {
+		count, err := strconv.Atoi(n.String())
+		if err != nil || count < 0 {
+			return fail(" is %s, not a list or a number of elements", muster.Truncate(n.String()))
+		}
+		for i := range min(count, muster.MaxFanOut+1) {
+			list = append(list, json.Number(strconv.Itoa(i)))
+		}
+	} else if !isList {
+		return fail(" is %s, not a list or a number of elements", muster.Truncate(stringify(v)))
+	}
+	if len(list) > muster.MaxFanOut {
+		return fail(" has more than %d elements", muster.MaxFanOut)
+	}
+	parts := map[string]bool{} // the references to parts of an element
+	forEachRef(t, isItemRef, func(_, body string) { parts[body] = true })
+	items := make([]json.RawMessage, len(list))
+	for i, item := range list {
+		for body := range parts {
+			if _, err := itemPart(item, body); err != nil {
+				return fail(", element %d: ${%s}: %w", i, body, err)
+			}
+		}
+		if items[i] = encode(item); len(stringify(item)) > muster.MaxItemSize {
+			return fail(", element %d: it has more than %s", i, muster.Size(muster.MaxItemSize))
+		}
+	}
+	t.Array = t.Array.FanOut(items)
+	return nil
+}
+
+// WithElements returns a spec with the arrays of stages that were fanned out: resolved has their specs by number, nil for other stages.
+func WithElements(s *muster.Spec, resolved func(stage int) *muster.TaskSpec) *muster.Spec {
+	var c *muster.Spec
+	for i := range s.Tasks {
+		if !s.Tasks[i].DynamicArray() {
+			continue
+		}
+		if r := resolved(i); r != nil {
+			if c == nil {
+				copied := *s
+				copied.Tasks = append([]muster.TaskSpec(nil), s.Tasks...)
+				c = &copied
+			}
+			c.Tasks[i].Array = r.Array
+		}
+	}
+	if c == nil {
+		return s
+	}
+	return c
+}
