@@ -5,6 +5,7 @@ package attack
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -193,14 +194,15 @@ func TestStreamsOfARotatedTokenEndWithItsOverlap(t *testing.T) {
 	const overlap = 4 * time.Second
 	renewed := e.rotate(made.Key.ID, client.RotateKey{Overlap: muster.Duration(overlap)})
 	during, current := open(made.Secret), open(renewed.Secret)
-	limit := time.After(overlap + promptLimit)
+	limit, cancel := context.WithTimeout(t.Context(), overlap+promptLimit)
+	defer cancel()
 	for what, ended := range map[string]chan error{"before the rotation": before, "during the overlap": during} {
 		select {
 		case <-ended:
 			if d := time.Since(rotated); d < overlap {
 				t.Errorf("a stream that began %s ended after %s, before the overlap of %s", what, d, overlap)
 			}
-		case <-limit:
+		case <-limit.Done():
 			t.Errorf("a stream of the old secret that began %s continues", what)
 		}
 	}
