@@ -58,6 +58,7 @@ echo "muster {\"lacks\": [$lacks]}"
 			t.Fatal(err)
 		}
 		testkit.Await(t, "the engine is ready", func() bool { return containers.Check(t.Context()) == nil })
+		cfg.ModelDisk = 1 << 30
 		cfg.Deps.Containers, cfg.Runtimes, cfg.ModelPool = containers, fakeRuntimes{code: code}, &fakeModelPool{fail: errors.New("a container has no host")}
 		cfg.Program = func(portable bool) (string, error) {
 			if !portable {
