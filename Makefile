@@ -80,9 +80,11 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 test-fast: ## only the fast tests
 	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user go test -json -short -vet=off
 
+# internal/arch reads the source of all packages in one goroutine: nothing for the race detector, under which it takes two minutes.
 test: web build ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool groff zsh fish
-	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)') | \
+	go test -vet=off ./internal/arch
+	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)|/internal/arch$$') | \
 	  $(REPORT) root env CGO_ENABLED=1 scripts/engine go test -json $(RACE) -vet=off -timeout 15m
 	$(MAKE) e2e
 	$(MAKE) e2e-web
