@@ -6,8 +6,8 @@
 // most connections, and of these the longest unchanged. A connection with an authenticated request
 // in progress, such as a worker's session, is never replaced; if all are such, the new one is closed.
 //
-// An address that has sent no valid key may open a limited number of connections in a second. Others are closed before anything is read
-// from them.
+// An address that opens connections for nothing but requests without a valid key is refused new ones when there were many of these in a
+// second, before anything is read from them.
 package connlimit
 
 import (
@@ -44,9 +44,10 @@ type Limiter struct {
 	// FirstRequestGrace is how long a new connection may take to send a request before it counts as silent: 1s by default. It
 	// must not change while the limiter is in use.
 	FirstRequestGrace time.Duration
-	// MaxNew is how many connections an address without a valid key in progress or in the last minute may open in a second; 0 for any
-	// number. It must not change while the limiter is in use.
-	MaxNew int
+	// MaxKeyless is how many requests without a valid key, and connections without a request, an address may send in a second before its
+	// new connections are refused for the rest of that second; 0 for any number. An address that sent a valid key in the last minute is not refused. It
+	// must not change while the limiter is in use.
+	MaxKeyless int
 
 	total, perAddress int // limits
 
@@ -59,19 +60,23 @@ type Limiter struct {
 // peer is an address. The limiter's lock guards it.
 type peer struct {
 	conns         int
-	second        int64     // in which opened were counted
-	opened        int       // connections
+	second        int64     // in which keyless were counted
+	keyless       int       // requests without a valid key, and connections without a request
 	authenticated int       // requests with a valid key in progress
 	keyUsed       time.Time // the end of the last one
 }
 
-// open counts a new connection, and reports whether there are at most limit in this second.
-func (p *peer) open(limit int, now time.Time) bool {
+// addKeyless counts a request without a valid key, or a connection without a request.
+func (p *peer) addKeyless(now time.Time) {
 	if s := now.Unix(); s != p.second {
-		p.second, p.opened = s, 0
+		p.second, p.keyless = s, 0
 	}
-	p.opened++
-	return limit == 0 || p.opened <= limit || p.trusted(now)
+	p.keyless++
+}
+
+// floods reports whether new connections of p are refused.
+func (p *peer) floods(limit int, now time.Time) bool {
+	return limit > 0 && p.keyless >= limit && p.second == now.Unix() && !p.trusted(now)
 }
 
 func (p *peer) trusted(now time.Time) bool {
@@ -123,6 +128,7 @@ type conn struct {
 	sawRequest    bool      // a complete request arrived
 	serving       int       // requests in progress
 	authenticated int       // of these, those with a valid key
+	keys          int       // requests with a valid key, ever
 }
 
 // Close closes the connection.
@@ -133,6 +139,9 @@ func (c *conn) Close() error {
 		defer l.mu.Unlock()
 		delete(l.conns, c)
 		c.peer.conns--
+		if !c.sawRequest {
+			c.peer.addKeyless(time.Now())
+		}
 	})
 	return c.Conn.Close()
 }
@@ -167,7 +176,7 @@ func (l *Limiter) admit(inner net.Conn) *conn {
 	c := &conn{Conn: inner, limiter: l, address: RemoteAddr(inner.RemoteAddr().String()), since: now}
 	l.mu.Lock()
 	c.peer = l.peerOf(c.address, now)
-	if !c.peer.open(l.MaxNew, now) {
+	if c.peer.floods(l.MaxKeyless, now) {
 		l.mu.Unlock()
 		return nil
 	}
@@ -253,8 +262,14 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c.update(func() { c.sawRequest, c.serving = true, c.serving+1 })
-		defer c.update(func() { c.serving-- })
+		keys := 0
+		c.update(func() { c.sawRequest, c.serving, keys = true, c.serving+1, c.keys })
+		defer c.update(func() {
+			c.serving--
+			if c.keys == keys {
+				c.peer.addKeyless(time.Now())
+			}
+		})
 		next.ServeHTTP(w, r)
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout)) // without it, until the client closes
@@ -270,6 +285,7 @@ func MarkAuthenticated(ctx context.Context) (done func()) {
 	}
 	c.update(func() {
 		c.authenticated++
+		c.keys++
 		c.peer.authenticated++
 	})
 	return func() {

@@ -24,7 +24,7 @@ type env struct {
 // rankNew is longer than the pauses of a busy machine.
 const rankNew = 4 * time.Second
 
-func newEnv(t *testing.T, total, maxNew int) *env {
+func newEnv(t *testing.T, total, maxKeyless int) *env {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +43,7 @@ func newEnv(t *testing.T, total, maxNew int) *env {
 			_, _ = io.WriteString(rw, "ok")
 		}))}
 	limiter := connlimit.New(total)
-	limiter.FirstRequestGrace, limiter.MaxNew = rankNew, maxNew
+	limiter.FirstRequestGrace, limiter.MaxKeyless = rankNew, maxKeyless
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(limiter.Listen(inner))
@@ -179,27 +179,34 @@ func TestClosedConnectionsAreReleased(t *testing.T) {
 	}
 }
 
-// An address without a valid key is refused further connections in the same second.
-func TestNewConnections(t *testing.T) {
+// An address that sends only requests without a key, or connections without a request, is refused connections in the same second.
+func TestKeylessConnections(t *testing.T) {
 	const limit = 3
 	w := newEnv(t, 40, limit)
-	refused := ""
-	for i := 2; refused == "" && i < 50; i++ { // again if a second ended meanwhile
-		from := fmt.Sprintf("127.0.1.%d", i)
-		for range limit {
+	for name, send := range map[string]func(from string){
+		"requests": func(from string) { w.served(from) },
+		"connections": func(from string) {
+			c := w.dial(from, "")
+			_ = c.(*net.TCPConn).CloseWrite()
+			w.wantClosed("a connection without a request", c)
+		},
+	} {
+		refused := ""
+		for i := 2; refused == "" && i < 50; i++ { // again if a second ended meanwhile
+			from := fmt.Sprintf("127.0.1.%d", i)
+			for range limit {
+				send(from)
+			}
 			if !w.served(from) {
-				t.Fatalf("an address may open less than %d connections", limit)
+				refused = from
 			}
 		}
-		if !w.served(from) {
-			refused = from
+		if refused == "" {
+			t.Fatalf("an address may send any number of %s", name)
 		}
+		w.waitServed("127.0.0.3")
+		w.waitServed(refused) // in another second
 	}
-	if refused == "" {
-		t.Fatal("an address may open any number of connections")
-	}
-	w.waitServed("127.0.0.3")
-	w.waitServed(refused) // in another second
 	w.dial("127.0.0.2", "/key")
 	<-w.entered
 	for range 20 * limit {

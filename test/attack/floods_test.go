@@ -107,8 +107,8 @@ func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparall
 	}
 }
 
-// TestAddressesThatFloodAreRefusedConnections opens more connections from an address without a key than it may in a second.
-// The next ones are closed unread. Other addresses are served, and so is that one when it has paused.
+// TestAddressesThatFloodAreRefusedConnections sends more requests without a key from an address than it may at once, each on a connection of its own.
+// The next connections in that second are closed unread. Other addresses are served, and so is that one when it has paused.
 func TestAddressesThatFloodAreRefusedConnections(t *testing.T) {
 	t.Parallel()
 	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--rate-limit-address", "2"}}))

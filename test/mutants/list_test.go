@@ -353,7 +353,7 @@ return nil, err
 	},
 	{
 		tests: []string{"TestAddressesThatFloodAreRefusedConnections"}, file: "internal/connlimit/connlimit.go",
-		guard: "return limit == 0 || p.opened <= limit || p.trusted(now)", without: "return limit >= 0 || p.trusted(now)",
+		guard: "return limit > 0 && p.keyless >= limit && p.second == now.Unix() && !p.trusted(now)", without: "return limit < 0 && p.trusted(now)",
 	},
 	{
 		tests: []string{"TestConnectionFloodsDoNotBlockOtherClients/silent", "TestConnectionFloodsDoNotBlockOtherClients/idle", "TestConnectionFloodsDoNotBlockOtherClients/no_body"},
