@@ -5,15 +5,11 @@
 // then idle ones, then new ones, then those that serve a request without a key; within each rank those of the address with the
 // most connections, and of these the longest unchanged. A connection with an authenticated request
 // in progress, such as a worker's session, is never replaced; if all are such, the new one is closed.
-//
-// An address that opens connections for nothing but requests without a valid key is refused new ones when there were many of these in a
-// second, before anything is read from them.
 package connlimit
 
 import (
 	"cmp"
 	"context"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -29,8 +25,6 @@ const (
 	minConns = 32
 	// unreadTimeout is the time in which the part of a body that its handler left must arrive.
 	unreadTimeout = 10 * time.Second
-	// trustedFor is how long an address that sent a valid key may open any number of connections.
-	trustedFor = time.Minute
 )
 
 // ConnsFor returns how many connections a process with a limit of descriptors may have. The other descriptors are for
@@ -44,48 +38,18 @@ type Limiter struct {
 	// FirstRequestGrace is how long a new connection may take to send a request before it counts as silent: 1s by default. It
 	// must not change while the limiter is in use.
 	FirstRequestGrace time.Duration
-	// MaxKeyless is how many requests without a valid key, and connections without a request, an address may send in a second before its
-	// new connections are refused for the rest of that second; 0 for any number. An address that sent a valid key in the last minute is not refused. It
-	// must not change while the limiter is in use.
-	MaxKeyless int
 
 	total, perAddress int // limits
 
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
-	addresses map[netip.Addr]*peer
-	removedAt int64 // the second in which unused peers were removed
-}
-
-// peer is an address. The limiter's lock guards it.
-type peer struct {
-	conns         int
-	second        int64     // in which keyless were counted
-	keyless       int       // requests without a valid key, and connections without a request
-	authenticated int       // requests with a valid key in progress
-	keyUsed       time.Time // the end of the last one
-}
-
-// addKeyless counts a request without a valid key, or a connection without a request.
-func (p *peer) addKeyless(now time.Time) {
-	if s := now.Unix(); s != p.second {
-		p.second, p.keyless = s, 0
-	}
-	p.keyless++
-}
-
-// floods reports whether new connections of p are refused.
-func (p *peer) floods(limit int, now time.Time) bool {
-	return limit > 0 && p.keyless >= limit && p.second == now.Unix() && !p.trusted(now)
-}
-
-func (p *peer) trusted(now time.Time) bool {
-	return p.authenticated > 0 || now.Sub(p.keyUsed) < trustedFor
+	addresses map[netip.Addr]int
+	refused   int
 }
 
 // New returns a Limiter of total connections; three quarters of them may be from one address.
 func New(total int) *Limiter {
-	return &Limiter{FirstRequestGrace: time.Second, total: total, perAddress: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]*peer{}}
+	return &Limiter{FirstRequestGrace: time.Second, total: total, perAddress: max(1, total/4*3), conns: map[*conn]struct{}{}, addresses: map[netip.Addr]int{}}
 }
 
 // MaxConns returns the most connections at a time.
@@ -122,13 +86,11 @@ type conn struct {
 
 	limiter       *Limiter
 	address       netip.Addr
-	peer          *peer
 	closeOnce     sync.Once
 	since         time.Time // of the last change of the following fields
 	sawRequest    bool      // a complete request arrived
 	serving       int       // requests in progress
 	authenticated int       // of these, those with a valid key
-	keys          int       // requests with a valid key, ever
 }
 
 // Close closes the connection.
@@ -138,9 +100,8 @@ func (c *conn) Close() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		delete(l.conns, c)
-		c.peer.conns--
-		if !c.sawRequest {
-			c.peer.addKeyless(time.Now())
+		if l.addresses[c.address]--; l.addresses[c.address] == 0 {
+			delete(l.addresses, c.address)
 		}
 	})
 	return c.Conn.Close()
@@ -172,24 +133,20 @@ func (c *conn) rank(now time.Time) int {
 
 // admit registers a connection, or returns nil if it must be closed.
 func (l *Limiter) admit(inner net.Conn) *conn {
-	now := time.Now()
-	c := &conn{Conn: inner, limiter: l, address: RemoteAddr(inner.RemoteAddr().String()), since: now}
+	c := &conn{Conn: inner, limiter: l, address: RemoteAddr(inner.RemoteAddr().String()), since: time.Now()}
 	l.mu.Lock()
-	c.peer = l.peerOf(c.address, now)
-	if c.peer.floods(l.MaxKeyless, now) {
-		l.mu.Unlock()
-		return nil
-	}
 	var victims []*conn
-	if c.peer.conns >= l.perAddress {
+	if l.addresses[c.address] >= l.perAddress {
 		victims = l.evictable(&c.address)
 	} else if len(l.conns) >= l.total {
 		victims = l.evictable(nil)
 	}
-	full := c.peer.conns-len(victims) >= l.perAddress || len(l.conns)-len(victims) >= l.total
+	full := l.addresses[c.address]-len(victims) >= l.perAddress || len(l.conns)-len(victims) >= l.total
 	if !full {
 		l.conns[c] = struct{}{}
-		c.peer.conns++
+		l.addresses[c.address]++
+	} else {
+		l.refused++
 	}
 	l.mu.Unlock()
 	for _, v := range victims {
@@ -199,20 +156,6 @@ func (l *Limiter) admit(inner net.Conn) *conn {
 		return nil
 	}
 	return c
-}
-
-// peerOf returns the peer of an address. Once a second it removes those that are like new ones. The caller holds mu.
-func (l *Limiter) peerOf(addr netip.Addr, now time.Time) *peer {
-	if second := now.Unix(); second != l.removedAt {
-		l.removedAt = second
-		maps.DeleteFunc(l.addresses, func(_ netip.Addr, p *peer) bool { return p.conns == 0 && p.second != second && !p.trusted(now) })
-	}
-	p := l.addresses[addr]
-	if p == nil {
-		p = &peer{}
-		l.addresses[addr] = p
-	}
-	return p
 }
 
 // evictable returns the connections to close for new ones, of an address or of all: one percent at a time, because
@@ -226,7 +169,7 @@ func (l *Limiter) evictable(addr *netip.Addr) []*conn {
 		}
 	}
 	slices.SortFunc(found, func(a, b *conn) int {
-		return cmp.Or(cmp.Compare(a.rank(now), b.rank(now)), cmp.Compare(b.peer.conns, a.peer.conns), a.since.Compare(b.since))
+		return cmp.Or(cmp.Compare(a.rank(now), b.rank(now)), cmp.Compare(l.addresses[b.address], l.addresses[a.address]), a.since.Compare(b.since))
 	})
 	return found[:min(len(found), 1+l.total/100)]
 }
@@ -262,14 +205,8 @@ func Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		keys := 0
-		c.update(func() { c.sawRequest, c.serving, keys = true, c.serving+1, c.keys })
-		defer c.update(func() {
-			c.serving--
-			if c.keys == keys {
-				c.peer.addKeyless(time.Now())
-			}
-		})
+		c.update(func() { c.sawRequest, c.serving = true, c.serving+1 })
+		defer c.update(func() { c.serving-- })
 		next.ServeHTTP(w, r)
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(unreadTimeout)) // without it, until the client closes
@@ -283,18 +220,8 @@ func MarkAuthenticated(ctx context.Context) (done func()) {
 	if !ok {
 		return func() {}
 	}
-	c.update(func() {
-		c.authenticated++
-		c.keys++
-		c.peer.authenticated++
-	})
-	return func() {
-		c.update(func() {
-			c.authenticated--
-			c.peer.authenticated--
-			c.peer.keyUsed = time.Now()
-		})
-	}
+	c.update(func() { c.authenticated++ })
+	return func() { c.update(func() { c.authenticated-- }) }
 }
 
 func (c *conn) update(f func()) {

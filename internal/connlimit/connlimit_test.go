@@ -2,7 +2,6 @@ package connlimit_test
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -24,7 +23,7 @@ type env struct {
 // rankNew is longer than the pauses of a busy machine.
 const rankNew = 4 * time.Second
 
-func newEnv(t *testing.T, total, maxKeyless int) *env {
+func newEnv(t *testing.T, total int) *env {
 	t.Helper()
 	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +42,7 @@ func newEnv(t *testing.T, total, maxKeyless int) *env {
 			_, _ = io.WriteString(rw, "ok")
 		}))}
 	limiter := connlimit.New(total)
-	limiter.FirstRequestGrace, limiter.MaxKeyless = rankNew, maxKeyless
+	limiter.FirstRequestGrace = rankNew
 	done := make(chan struct{})
 	go func() {
 		_ = server.Serve(limiter.Listen(inner))
@@ -108,9 +107,17 @@ func errTimeout(err error) error {
 func (w *env) waitServed(from string) {
 	w.t.Helper()
 	deadline := time.Now().Add(time.Minute)
-	for !w.served(from) {
+	for {
+		c := w.dial(from, "/quick")
+		_ = c.SetReadDeadline(deadline)
+		b := make([]byte, 15)
+		_, err := io.ReadFull(c, b)
+		_ = c.Close()
+		if err == nil && string(b) == "HTTP/1.1 200 OK" {
+			return
+		}
 		if time.Now().After(deadline) {
-			w.t.Fatal("no new connection is served")
+			w.t.Fatalf("a new connection reads %q, %v", b, err)
 		}
 	}
 }
@@ -118,7 +125,7 @@ func (w *env) waitServed(from string) {
 // Connections are replaced by rank, and those with a valid key never.
 func TestClosedConnections(t *testing.T) {
 	const total = 40
-	w := newEnv(t, total, 0)
+	w := newEnv(t, total)
 	var busy []net.Conn
 	for i := range 20 {
 		busy = append(busy, w.dial("127.0.0.2", "/key?"+strconv.Itoa(i)))
@@ -157,7 +164,7 @@ func TestClosedConnections(t *testing.T) {
 // One address does not fill the server, even with requests that are not closed.
 func TestAddressLimit(t *testing.T) {
 	const total = 40
-	w := newEnv(t, total, 0)
+	w := newEnv(t, total)
 	for i := range total {
 		c := w.dial("127.0.0.2", "/key?"+strconv.Itoa(i))
 		if i < total/4*3 {
@@ -173,57 +180,10 @@ func TestAddressLimit(t *testing.T) {
 
 // Many connections that are served and closed leave nothing behind.
 func TestClosedConnectionsAreReleased(t *testing.T) {
-	w := newEnv(t, 40, 0)
+	w := newEnv(t, 40)
 	for range 400 {
 		w.waitServed("127.0.0.2")
 	}
-}
-
-// An address that sends only requests without a key, or connections without a request, is refused connections in the same second.
-func TestKeylessConnections(t *testing.T) {
-	const limit = 3
-	w := newEnv(t, 40, limit)
-	for name, send := range map[string]func(from string){
-		"requests": func(from string) { w.served(from) },
-		"connections": func(from string) {
-			c := w.dial(from, "")
-			_ = c.(*net.TCPConn).CloseWrite()
-			w.wantClosed("a connection without a request", c)
-		},
-	} {
-		refused := ""
-		for i := 2; refused == "" && i < 50; i++ { // again if a second ended meanwhile
-			from := fmt.Sprintf("127.0.1.%d", i)
-			for range limit {
-				send(from)
-			}
-			if !w.served(from) {
-				refused = from
-			}
-		}
-		if refused == "" {
-			t.Fatalf("an address may send any number of %s", name)
-		}
-		w.waitServed("127.0.0.3")
-		w.waitServed(refused) // in another second
-	}
-	w.dial("127.0.0.2", "/key")
-	<-w.entered
-	for range 20 * limit {
-		if !w.served("127.0.0.2") {
-			t.Fatal("an address with a valid key is refused")
-		}
-	}
-}
-
-// served reports whether a new connection is served, from an address.
-func (w *env) served(from string) bool {
-	c := w.dial(from, "/quick")
-	defer c.Close()
-	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
-	b := make([]byte, len("HTTP/1.1 200 OK"))
-	_, err := io.ReadFull(c, b)
-	return err == nil && string(b) == "HTTP/1.1 200 OK"
 }
 
 func TestTotalLimit(t *testing.T) {

@@ -144,7 +144,6 @@ func New(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	}
 	s := &Server{cfg: cfg, log: log, localPipe: dialect.NewPipe()}
 	limiter := connlimit.New(maxConnections(connlimit.Descriptors(), len(cfg.Dialects)))
-	limiter.MaxKeyless = ratelimit.Burst * cfg.RateLimits.PerAddress
 	err := s.listen(ctx, limiter)
 	if err == nil {
 		err = s.build(ctx, limiter)

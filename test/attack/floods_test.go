@@ -20,8 +20,6 @@ import (
 	"github.com/muster-dev/muster/internal/client"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/mustertest"
-	"github.com/muster-dev/muster/internal/ratelimit"
-	"github.com/muster-dev/muster/internal/testkit"
 )
 
 const (
@@ -105,45 +103,6 @@ func TestConnectionFloodsDoNotBlockOtherClients(t *testing.T) { //nolint:tparall
 			flood.Wait()
 		})
 	}
-}
-
-// TestAddressesThatFloodAreRefusedConnections sends more requests without a key from an address than it may at once, each on a connection of its own.
-// The next connections in that second are closed unread. Other addresses are served, and so is that one when it has paused.
-func TestAddressesThatFloodAreRefusedConnections(t *testing.T) {
-	t.Parallel()
-	e := newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Flags: []string{"--rate-limit-address", "2"}}))
-	answered := func(from string) error {
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: awaitTimeout}
-		conn, err := d.DialContext(t.Context(), "tcp", e.Addr)
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(awaitTimeout))
-		if _, err := io.WriteString(conn, "GET /nothing HTTP/1.1\r\nHost: "+e.Addr+"\r\nConnection: close\r\n\r\n"); err != nil {
-			return err
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err
-	}
-	refused := ""
-	for i := 2; refused == ""; i++ { // again if a second ended meanwhile
-		if i > 50 {
-			t.Fatal("an address may open any number of connections")
-		}
-		from := fmt.Sprintf("127.0.7.%d", i)
-		for range 2 * ratelimit.Burst {
-			_ = answered(from)
-		}
-		if answered(from) != nil {
-			refused = from
-		}
-	}
-	testkit.NoError(t, answered("127.0.0.8"))
-	e.Await("the address is served after a pause", awaitTimeout, func() error { return answered(refused) })
 }
 
 // TestConnectionsToOtherPortsDoNotBlockTheServer opens more connections than the server may have descriptors, without a key, to the ports of its metrics

@@ -352,10 +352,6 @@ return nil, err
 		guard: "if err := l.deps.Hosts.Check(r); err != nil {", without: "if err := error(nil); err != nil {",
 	},
 	{
-		tests: []string{"TestAddressesThatFloodAreRefusedConnections"}, file: "internal/connlimit/connlimit.go",
-		guard: "return limit > 0 && p.keyless >= limit && p.second == now.Unix() && !p.trusted(now)", without: "return limit < 0 && p.trusted(now)",
-	},
-	{
 		tests: []string{"TestConnectionFloodsDoNotBlockOtherClients/silent", "TestConnectionFloodsDoNotBlockOtherClients/idle", "TestConnectionFloodsDoNotBlockOtherClients/no_body"},
 		file:  "internal/connlimit/connlimit.go", guard: "return found[:min(len(found), 1+l.total/100)]", without: "return nil",
 	},
