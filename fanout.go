@@ -44,7 +44,7 @@ func (a Array) WithoutItems() *Array {
 	return &a
 }
 
-// Reserved returns how many numbers of tasks the stage takes in its job, of which it may use less.
+// Reserved returns how many numbers of tasks the stage takes in its job. It may have fewer tasks.
 func (t *TaskSpec) Reserved() int {
 	if t.DynamicArray() {
 		return MaxFanOut

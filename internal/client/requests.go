@@ -110,7 +110,15 @@ func setTime(v url.Values, key string, t time.Time) {
 func jobPath(id muster.JobID) string    { return "/jobs/" + id.String() }
 func taskPath(id muster.TaskID) string  { return "/tasks/" + id.String() }
 func workerPath(idOrName string) string { return "/workers/" + url.PathEscape(idOrName) }
-func notifyPath(project string) string  { return "/projects/" + url.PathEscape(project) + "/notify" }
+
+// projectPath returns the path of a collection of a project, or of one entry of it if name is not "".
+func projectPath(project, collection, name string) string {
+	path := "/projects/" + url.PathEscape(project) + "/" + collection
+	if name != "" {
+		path += "/" + url.PathEscape(name)
+	}
+	return path
+}
 
 // SubmitOptions are options of Submit.
 type SubmitOptions struct {
@@ -449,12 +457,12 @@ func (c *Client) Schedules(ctx context.Context, project string) ([]Schedule, err
 
 // CreateSchedule creates or replaces a schedule. It is not repeated if its answer is lost, unless it replaces one.
 func (c *Client) CreateSchedule(ctx context.Context, project string, n NewSchedule) (Schedule, error) {
-	return post[Schedule](ctx, c, schedulePath(project, ""), n, n.Replace)
+	return post[Schedule](ctx, c, projectPath(project, "schedules", ""), n, n.Replace)
 }
 
 // Schedule returns a schedule with its last runs and its spec.
 func (c *Client) Schedule(ctx context.Context, project, name string) (Schedule, error) {
-	return get[Schedule](ctx, c, schedulePath(project, name), nil)
+	return get[Schedule](ctx, c, projectPath(project, "schedules", name), nil)
 }
 
 // PauseSchedule pauses a schedule or resumes it.
@@ -463,60 +471,44 @@ func (c *Client) PauseSchedule(ctx context.Context, project, name string, paused
 	if paused {
 		action = "/pause"
 	}
-	return post[Schedule](ctx, c, schedulePath(project, name)+action, nil, true)
+	return post[Schedule](ctx, c, projectPath(project, "schedules", name)+action, nil, true)
 }
 
 // RunSchedule submits a job of a schedule now.
 func (c *Client) RunSchedule(ctx context.Context, project, name string) (muster.Job, error) {
 	var job muster.Job
 	err := c.do(ctx, call{
-		method: http.MethodPost, path: schedulePath(project, name) + "/run", out: &job, idempotent: true, header: http.Header{wire.HeaderIdempotency: {rand.Text()}},
+		method: http.MethodPost, path: projectPath(project, "schedules", name) + "/run", out: &job, idempotent: true, header: http.Header{wire.HeaderIdempotency: {rand.Text()}},
 	})
 	return job, err
 }
 
 // DeleteSchedule deletes a schedule, not its jobs.
 func (c *Client) DeleteSchedule(ctx context.Context, project, name string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: schedulePath(project, name)})
-}
-
-func schedulePath(project, name string) string {
-	path := "/projects/" + url.PathEscape(project) + "/schedules"
-	if name != "" {
-		path += "/" + url.PathEscape(name)
-	}
-	return path
+	return c.do(ctx, call{method: http.MethodDelete, path: projectPath(project, "schedules", name)})
 }
 
 // Secrets lists the secrets of a project, without their values.
 func (c *Client) Secrets(ctx context.Context, project string) ([]Secret, error) {
-	list, err := get[wire.Secrets](ctx, c, secretPath(project, ""), nil)
+	list, err := get[wire.Secrets](ctx, c, projectPath(project, "secrets", ""), nil)
 	return list.Secrets, err
 }
 
 // SetSecret sets a secret of a project for all workers, or only for those with all of the tags workers.
 func (c *Client) SetSecret(ctx context.Context, project, name, value string, workers []string) (Secret, error) {
 	var s Secret
-	err := c.do(ctx, call{method: http.MethodPut, path: secretPath(project, name), body: wire.NewSecret{Value: value, Workers: workers}, out: &s, idempotent: true})
+	err := c.do(ctx, call{method: http.MethodPut, path: projectPath(project, "secrets", name), body: wire.NewSecret{Value: value, Workers: workers}, out: &s, idempotent: true})
 	return s, err
 }
 
 // DeleteSecret deletes a secret of a project.
 func (c *Client) DeleteSecret(ctx context.Context, project, name string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: secretPath(project, name)})
-}
-
-func secretPath(project, name string) string {
-	path := "/projects/" + url.PathEscape(project) + "/secrets"
-	if name != "" {
-		path += "/" + url.PathEscape(name)
-	}
-	return path
+	return c.do(ctx, call{method: http.MethodDelete, path: projectPath(project, "secrets", name)})
 }
 
 // ProjectNotify returns the notifications of a project.
 func (c *Client) ProjectNotify(ctx context.Context, project string) (ProjectNotify, error) {
-	return get[ProjectNotify](ctx, c, notifyPath(project), nil)
+	return get[ProjectNotify](ctx, c, projectPath(project, "notify", ""), nil)
 }
 
 // SetProjectNotify replaces the notifications of a project.
@@ -525,18 +517,18 @@ func (c *Client) SetProjectNotify(ctx context.Context, project string, list []mu
 		list = []muster.Notify{}
 	}
 	var p ProjectNotify
-	err := c.do(ctx, call{method: http.MethodPut, path: notifyPath(project), body: wire.Notifications{Notify: list}, out: &p, idempotent: true})
+	err := c.do(ctx, call{method: http.MethodPut, path: projectPath(project, "notify", ""), body: wire.Notifications{Notify: list}, out: &p, idempotent: true})
 	return p, err
 }
 
 // DeleteProjectNotify deletes the notifications of a project.
 func (c *Client) DeleteProjectNotify(ctx context.Context, project string) error {
-	return c.do(ctx, call{method: http.MethodDelete, path: notifyPath(project), idempotent: true})
+	return c.do(ctx, call{method: http.MethodDelete, path: projectPath(project, "notify", ""), idempotent: true})
 }
 
 // TestNotify sends a test to the project's notification with the given URL, or to all if it is "".
 func (c *Client) TestNotify(ctx context.Context, project, to string) ([]Delivery, error) {
-	sent, err := post[wire.Deliveries](ctx, c, notifyPath(project)+"/test", wire.TestNotify{URL: to}, false)
+	sent, err := post[wire.Deliveries](ctx, c, projectPath(project, "notify", "")+"/test", wire.TestNotify{URL: to}, false)
 	return sent.Deliveries, err
 }
 

@@ -170,7 +170,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 
 func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
-	if isItemRef(body) && !t.DynamicArray() {
+	if isItemReference(body) && !t.DynamicArray() {
 		return "", "" // a shell's variable
 	}
 	if strings.HasPrefix(path, "where.") {

@@ -32,11 +32,11 @@ func fanOut(s *muster.Spec, t *muster.TaskSpec, result ResultFunc) error {
 		return fail(" has more than %d elements", muster.MaxFanOut)
 	}
 	parts := map[string]bool{} // the references to parts of an element
-	forEachRef(t, isItemRef, func(_, body string) { parts[body] = true })
+	forEachRef(t, isItemReference, func(_, body string) { parts[body] = true })
 	items := make([]json.RawMessage, len(list))
 	for i, item := range list {
 		for body := range parts {
-			if _, err := itemPart(item, body); err != nil {
+			if _, err := itemField(item, body); err != nil {
 				return fail(", element %d: ${%s}: %w", i, body, err)
 			}
 		}

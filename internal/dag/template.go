@@ -99,14 +99,14 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 
 // isElementRef reports whether a reference is to the element itself, for Bind.
 func isElementRef(body string) bool {
-	return body == "index" || strings.HasPrefix(body, "matrix.") || isItemRef(body)
+	return body == "index" || strings.HasPrefix(body, "matrix.") || isItemReference(body)
 }
 
-// isItemRef reports whether a reference is to the value of an element of a dynamic array, or to a part of it.
-func isItemRef(body string) bool { return body == "item" || strings.HasPrefix(body, "item.") }
+// isItemReference reports whether a reference is to the value of an element of a dynamic array, or to a part of it.
+func isItemReference(body string) bool { return body == "item" || strings.HasPrefix(body, "item.") }
 
-// itemPart returns the part of an element's value that a reference such as item.path.0 names.
-func itemPart(item any, body string) (any, error) {
+// itemField returns the part of an element's value that a reference such as item.path.0 names.
+func itemField(item any, body string) (any, error) {
 	if body == "item" {
 		return item, nil
 	}
@@ -129,21 +129,21 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 	isRef := func(body string) bool { _, ok := values[body]; return ok }
 	item, hasItem := itemOf(t, element)
 	if hasItem {
-		isRef = func(body string) bool { return body == "index" || isItemRef(body) }
+		isRef = func(body string) bool { return body == "index" || isItemReference(body) }
 	}
 	bound, err := rewrite(t, func(_, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
 		if whole && len(parts) == 1 && parts[0].ref {
-			if isItemRef(parts[0].text) {
-				return itemPart(item, parts[0].text)
+			if isItemReference(parts[0].text) {
+				return itemField(item, parts[0].text)
 			}
 			return parseScalar(values[parts[0].text]), nil
 		}
 		var out strings.Builder
 		for _, p := range parts {
 			switch {
-			case p.ref && isItemRef(p.text):
-				part, err := itemPart(item, p.text) // Resolve has checked it
+			case p.ref && isItemReference(p.text):
+				part, err := itemField(item, p.text) // Resolve has checked it
 				if err != nil {
 					return nil, err
 				}

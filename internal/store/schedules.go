@@ -27,7 +27,7 @@ type Schedule struct {
 	Overlap  string
 	Spec     *muster.Spec // nil in lists
 
-	Owner     string // id of the key with the rights of which jobs are submitted
+	Owner     string // id of the key whose rights the jobs have
 	OwnerName string // of that key, when it created the schedule
 	CreatedAt muster.Time
 	UpdatedAt muster.Time

@@ -423,7 +423,7 @@ type Schedule struct {
 	Missed    string        `json:"missed" enum:"skip,run-once,run-all" doc:"what happens to runs whose time passed while the server did not run"`
 	Overlap   string        `json:"overlap" enum:"allow,forbid,replace" doc:"what happens at the time of a run if earlier jobs have not ended"`
 	Paused    bool          `json:"paused"`
-	Owner     string        `json:"owner" doc:"id of the key with the rights of which jobs are submitted: the one that created the schedule"`
+	Owner     string        `json:"owner" doc:"id of the key whose rights the jobs have: the one that created the schedule"`
 	OwnerName string        `json:"owner_name"`
 	CreatedAt muster.Time   `json:"created_at"`
 	UpdatedAt muster.Time   `json:"updated_at"`

@@ -89,7 +89,7 @@ func (p *prompt) press(k tea.KeyPressMsg) {
 	}
 }
 
-// remove removes the characters from i to j, one of which the cursor is at.
+// remove removes the characters from i up to j, and moves the cursor to i.
 func (p *prompt) remove(i, j int) { p.text, p.cursor = slices.Delete(p.text, i, j), i }
 
 func isSpace(c string) bool { return strings.TrimFunc(c, unicode.IsSpace) == "" }

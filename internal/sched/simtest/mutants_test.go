@@ -128,7 +128,7 @@ var mutants = []struct {
 		old:  "if failed <= int64(j.row.Spec.MaxFailures) {",
 		new:  "if failed <= int64(j.row.Spec.MaxFailures)+1 {",
 
-		caught: `tasks of job \d+ failed, of which \d may, and \d+ tasks of stage-\d are not stopped`,
+		caught: `tasks of job \d+ failed, at most \d may, and \d+ tasks of stage-\d are not stopped`,
 	},
 	{
 		name: "an array runs one task more than its limit",

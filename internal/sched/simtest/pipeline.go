@@ -131,7 +131,7 @@ func (w *simulation) checkStopped(id muster.JobID, failedBefore int64, retried b
 	}
 	for _, g := range w.disk.groupsOf(id) {
 		if n := g.Counts[muster.Waiting] + g.Counts[muster.Queued] + g.Counts[muster.Assigned] + g.Counts[muster.Running]; n > 0 && !j.Spec.Tasks[g.Index].RunsAfterFailure() {
-			return fmt.Errorf("%d tasks of job %d failed, of which %d may, and %d tasks of %s are not stopped: %v", failed, id, j.Spec.MaxFailures, n, g.Name, g.Counts)
+			return fmt.Errorf("%d tasks of job %d failed, at most %d may, and %d tasks of %s are not stopped: %v", failed, id, j.Spec.MaxFailures, n, g.Name, g.Counts)
 		}
 	}
 	return nil

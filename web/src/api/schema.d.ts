@@ -2889,7 +2889,7 @@ export interface components {
              * @enum {string}
              */
             overlap: "allow" | "forbid" | "replace";
-            /** @description id of the key with the rights of which jobs are submitted: the one that created the schedule */
+            /** @description id of the key whose rights the jobs have: the one that created the schedule */
             owner: string;
             owner_name: string;
             paused: boolean;
