@@ -15,8 +15,9 @@ import (
 // or that was restarted, does not: it closes a connection before it opens the next one.
 const challengeTimeout = 3 * time.Second
 
-// challenge asks the session of a worker that opens another one whether it is alive, and ends both if it is: two processes have the worker's
-// identity. Otherwise it returns that session, or nil, which the one of h may replace.
+// challenge asks the session of a worker that opens another one whether it is alive, and then the worker that opens it. It ends both if both are:
+// two processes have the worker's identity. If only the older session is, the hello was late: the worker has connected again meanwhile, and the error
+// is Unavailable. Otherwise it returns the older session, or nil, which the one of h may replace.
 func (e *Engine) challenge(ctx context.Context, h *link.Hello) (silent *session, err error) {
 	old := e.session(h.Worker)
 	if old == nil {
@@ -31,6 +32,11 @@ func (e *Engine) challenge(ctx context.Context, h *link.Hello) (silent *session,
 	defer timeout.Stop()
 	select {
 	case <-old.pongs:
+		alive, cancel := context.WithTimeout(ctx, challengeTimeout)
+		defer cancel()
+		if err := h.Alive(alive); err != nil {
+			return nil, err
+		}
 		return nil, e.quarantine(ctx, h, old)
 	case <-old.closed:
 	case <-timeout.C:

@@ -27,7 +27,7 @@ var goodbyes = []muster.Code{
 // check is called by Encode and by Decode.
 func (f *ToServer) check() error {
 	if (f.Seq == 1) != (f.Hello != nil) {
-		return inField("hello", errFirstFrameOnly())
+		return inField("hello", fieldErrorf("belongs in the first frame, and only there"))
 	}
 	return cmp.Or(
 		checkOptional("hello", f.Hello, checkHello),
@@ -46,8 +46,8 @@ func (f *ToServer) check() error {
 }
 
 func (f *ToWorker) check() error {
-	if f.Seq == 1 && f.Welcome == nil && f.Goodbye == nil || f.Seq != 1 && f.Welcome != nil {
-		return inField("welcome", errFirstFrameOnly())
+	if f.Seq == 1 && f.Welcome == nil && f.Goodbye == nil && !f.Ping || f.Seq > 2 && f.Welcome != nil {
+		return inField("welcome", fieldErrorf("belongs in the first frame, or in the one after a first ping"))
 	}
 	return cmp.Or(
 		checkOptional("welcome", f.Welcome, checkWelcome),
@@ -61,8 +61,6 @@ func (f *ToWorker) check() error {
 		checkOptional("goodbye", f.Goodbye, checkGoodbye),
 	)
 }
-
-func errFirstFrameOnly() error { return fieldErrorf("belongs in the first frame, and only there") }
 
 func checkOptional[T any](field string, v *T, check func(*T) error) error {
 	if v == nil {

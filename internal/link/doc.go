@@ -64,8 +64,9 @@
 //
 // A Goodbye is a side's last frame. Its code determines whether the worker
 // reconnects: Unavailable means after a backoff; other codes mean never. Before a new session
-// of a worker replaces its older one, the server pings that: if it answers within three seconds, two processes have the
-// worker's identity, and both get a Forbidden Goodbye; if not, it is replaced, with a Conflict. So a worker closes a connection before it opens the next one. A worker that says goodbye holds no attempts, or returns them:
+// of a worker replaces its older one, the server pings that. If it answers within three seconds, the server pings the new one before its Welcome: if
+// that answers, too, two processes have the worker's identity, and both get a Forbidden Goodbye; if not, its Hello was late, and nothing changes. If the
+// older one does not answer, it is replaced, with a Conflict. So a worker closes a connection before it opens the next one. A worker that says goodbye holds no attempts, or returns them:
 // its leases end at once. A connection that breaks has no such meaning.
 //
 // # Signatures

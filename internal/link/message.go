@@ -1,6 +1,8 @@
 package link
 
 import (
+	"context"
+
 	"github.com/muster-dev/muster"
 )
 
@@ -53,7 +55,7 @@ type ToServer struct {
 }
 
 // ToWorker is one frame from the server. The first one of a session has Welcome
-// or Goodbye.
+// or Goodbye; a Ping may come before it.
 type ToWorker struct {
 	Seq         uint64             `json:"seq"` // from 1, without gaps
 	Welcome     *Welcome           `json:"welcome,omitempty"`
@@ -86,8 +88,11 @@ type Hello struct {
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks, as in Ready; "" if it does
 
-	RemoteIP  string    `json:"-"` // see ServerConn; set by Serve
-	Enrolment Enrolment `json:"-"` // set by the server's handler
+	RemoteIP string `json:"-"` // see ServerConn; set by Serve
+	// Alive asks the worker whether it still waits for the welcome, and returns an Unavailable error if it does not answer before ctx ends or
+	// has closed the connection. SessionHandler.Open may call it once; set by Serve.
+	Alive func(ctx context.Context) error `json:"-"`
+	Enrolment Enrolment                                              `json:"-"` // set by the server's handler
 }
 
 // Welcome answers Hello.

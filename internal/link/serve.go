@@ -33,6 +33,7 @@ func Serve(ctx context.Context, conn ServerConn, handler SessionHandler, worker 
 	}
 	hello.RemoteIP = conn.RemoteIP()
 	hello.Address = cmp.Or(hello.Address, hello.RemoteIP)
+	hello.Alive = func(ctx context.Context) error { return checkAlive(ctx, conn) }
 	outbox := NewOutbox(maxQueued)
 	session, welcome, err := handler.Open(ctx, hello, outbox.Post)
 	if err != nil && ctx.Err() != nil {
@@ -75,6 +76,24 @@ func readHello(ctx context.Context, conn ServerConn, worker muster.WorkerID) (*H
 		return nil, muster.Errorf(muster.Forbidden, "the key belongs to worker %s, but the hello is from %s", worker, h.Worker)
 	}
 	return h, nil
+}
+
+// checkAlive pings a worker that waits for the answer to its hello.
+func checkAlive(ctx context.Context, conn ServerConn) error {
+	err := conn.Send(ctx, &ToWorker{Ping: true})
+	if err != nil {
+		return muster.Errorf(muster.Unavailable, "the worker closed the connection before its session was open: %w", err)
+	}
+	f, err := conn.Recv(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return muster.Errorf(muster.Unavailable, "the worker did not answer a ping before its session was open")
+	case err != nil:
+		return muster.Errorf(muster.Unavailable, "the worker closed the connection before its session was open: %w", err)
+	case !f.Pong:
+		return muster.Errorf(muster.Invalid, "a worker answers a ping before its session is open with a pong")
+	}
+	return nil
 }
 
 // sendRefusal sends the reason why the worker is refused.

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/link/linktest"
+	"github.com/muster-dev/muster/internal/testkit"
 )
 
 func hello() *link.Hello {
@@ -28,6 +29,7 @@ func hello() *link.Hello {
 type testHandler struct {
 	heartbeat time.Duration
 	refuse    error
+	asks      bool // whether the worker is alive, in Open
 	handle    func(ctx context.Context, f *link.ToServer) error
 
 	mu     sync.Mutex
@@ -37,9 +39,14 @@ type testHandler struct {
 	address string // of the last worker
 }
 
-func (d *testHandler) Open(_ context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
+func (d *testHandler) Open(ctx context.Context, h *link.Hello, send func(*link.ToWorker)) (link.Session, *link.Welcome, error) {
 	if d.refuse != nil {
 		return nil, nil, d.refuse
+	}
+	if d.asks {
+		if err := h.Alive(ctx); err != nil {
+			return nil, nil, err
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -240,6 +247,43 @@ func TestAnOfferIsBoundedWithTheLabels(t *testing.T) {
 			r.worker.Close()
 		})
 	}
+}
+
+func TestAWorkerAnswersAPingBeforeTheWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		r := serve(ctx, &testHandler{heartbeat: time.Second, asks: true})
+		welcomes := make(chan *link.Welcome, 1)
+		ended := make(chan error, 1)
+		go func() {
+			ended <- link.RunSession(ctx, r.worker, hello(), linktest.NewFrameQueue(), func(f *link.ToWorker) error {
+				if f.Welcome != nil {
+					welcomes <- f.Welcome
+				}
+				return nil
+			})
+		}()
+		select {
+		case <-welcomes:
+		case err := <-ended:
+			t.Fatal(err)
+		}
+		cancel()
+		<-ended
+		<-r.done
+	})
+}
+
+func TestAClosedConnectionIsNotAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := serve(t.Context(), &testHandler{heartbeat: time.Second, asks: true})
+		testkit.NoError(t, r.worker.Send(t.Context(), &link.ToServer{Hello: hello()}))
+		testkit.NoError(t, r.worker.Close())
+		if err := <-r.done; muster.CodeOf(err) != muster.Unavailable || !strings.Contains(err.Error(), "closed the connection") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestServeAnswersPings(t *testing.T) {

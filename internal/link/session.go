@@ -58,10 +58,14 @@ func Retryable(err error) bool {
 func handshake(ctx context.Context, conn WorkerConn, hello *Hello) (*ToWorker, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	if err := conn.Send(ctx, &ToServer{Hello: hello}); err != nil {
-		return nil, err
+	err := conn.Send(ctx, &ToServer{Hello: hello})
+	var f *ToWorker
+	for err == nil {
+		if f, err = conn.Recv(ctx); err != nil || f.Welcome != nil || f.Goodbye != nil {
+			break
+		}
+		err = conn.Send(ctx, &ToServer{Pong: true}) // the frame was a Ping
 	}
-	f, err := conn.Recv(ctx)
 	if err != nil && ctx.Err() != nil {
 		return nil, muster.Errorf(muster.Unavailable, "the server did not answer the hello within %s", helloTimeout)
 	}
@@ -138,6 +142,9 @@ func (s *workerSession) read(ctx context.Context) error {
 		f, err := s.conn.Recv(ctx)
 		if err != nil {
 			return err
+		}
+		if f.Welcome != nil {
+			return muster.Errorf(muster.Unavailable, "the server sent a second welcome")
 		}
 		s.missed.Store(-1 << 30)
 		err = s.handle(f)

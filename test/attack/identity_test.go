@@ -223,7 +223,11 @@ func TestACopiedIdentityEndsBothSessions(t *testing.T) {
 	}
 	copied := make(chan *link.ToWorker, 1)
 	go func() {
-		_, f := e.greet(w, "w", nil)
+		conn, f := e.greet(w, "w", nil)
+		if f.Ping {
+			e.send(conn, &link.ToServer{Pong: true})
+			f = e.receive(conn, "a goodbye", func(f *link.ToWorker) bool { return f.Goodbye != nil })
+		}
 		copied <- f
 	}()
 	e.receive(conn, "a challenge", func(f *link.ToWorker) bool { return f.Ping })
@@ -279,6 +283,35 @@ func TestARestartedWorkerIsNoCopy(t *testing.T) {
 	_ = conn.Close()
 	if _, f := e.greet(w, "w", nil); f.Welcome == nil || e.worker(w.Worker).Quarantined != "" {
 		t.Errorf("a worker whose earlier process ended was answered %+v", f)
+	}
+}
+
+// TestALateHelloIsNoCopy: a hello that the server reads after its worker has connected again, as when the server was suspended, ends nothing.
+func TestALateHelloIsNoCopy(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.join("w")
+	late := e.dial(w)
+	conn, f := e.greet(w, "w", nil)
+	if f.Welcome == nil {
+		t.Fatalf("the worker was answered %+v", f)
+	}
+	e.send(late, &link.ToServer{Hello: hello(w, "w")})
+	e.receive(conn, "a challenge", func(f *link.ToWorker) bool { return f.Ping })
+	e.send(conn, &link.ToServer{Pong: true})
+	e.receive(late, "a ping", func(f *link.ToWorker) bool { return f.Ping })
+	ended := make(chan *link.ToWorker, 1)
+	go func() {
+		f, _ := late.Recv(t.Context())
+		ended <- f
+	}()
+	testkit.Await(t, "the server to end the late session", func() bool { // while the other one stays
+		e.send(conn, &link.ToServer{Ping: true})
+		e.receive(conn, "a pong", func(f *link.ToWorker) bool { return f.Pong })
+		return len(ended) > 0
+	})
+	if f := <-ended; f != nil || e.worker(w.Worker).Quarantined != "" {
+		t.Errorf("the late hello was answered %+v, and the worker is %+v", f, e.worker(w.Worker))
 	}
 }
 

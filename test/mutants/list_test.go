@@ -217,6 +217,10 @@ return nil, err
 		guard: `return nil, e.quarantine(ctx, h, old)`, without: `return old, nil`,
 	},
 	{
+		tests: []string{"TestALateHelloIsNoCopy"}, file: "internal/engine/copies.go",
+		guard: `if err := h.Alive(alive); err != nil {`, without: `if err := h.Alive(alive); err != nil && alive == nil {`,
+	},
+	{
 		tests: []string{"TestACopiedIdentityEndsBothSessions"}, file: "internal/api/keyring/keyring.go",
 		guard: `if why := cmp.Or(key.Quarantined, r.quarantined[key.ID]); why != "" {`, without: `if why := ""; why != "" {`,
 	},
