@@ -75,23 +75,6 @@ func parse(body string) (reference, bool) {
 	return r, true
 }
 
-// stageIndex returns the number of the stage with this name, or -1.
-func stageIndex(s *muster.Spec, name string) int {
-	return slices.IndexFunc(s.Tasks, func(t muster.TaskSpec) bool { return t.Name == name })
-}
-
-// stageRefs returns a function that reports whether a body refers to a stage of s.
-func stageRefs(s *muster.Spec) func(body string) bool {
-	names := make(map[string]bool, len(s.Tasks))
-	for i := range s.Tasks {
-		names[s.Tasks[i].Name] = true
-	}
-	return func(body string) bool {
-		r, ok := parse(body)
-		return ok && names[r.stage]
-	}
-}
-
 // elementPosition returns the position of the element that r refers to; if it refers to all, they are not too many, and it returns 0.
 func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 	switch {

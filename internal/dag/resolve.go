@@ -16,13 +16,11 @@ import (
 type ResultFunc = func(stage, element int) (muster.Task, bool)
 
 // Resolve returns the stage's spec with all references to other stages replaced by their
-// values; ${index} and ${matrix…} stay for Bind. The spec is normalized, and the
-// referenced stages have succeeded. An Invalid error names the field, the reference and
+// values; ${index} and ${matrix…} stay for Bind. The referenced stages have ended. An Invalid error names the field, the reference and
 // what is missing. The copy shares unchanged parts with s.
-func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
-	isStageRef := stageRefs(s)
-	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
-	resolved, err := rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
+func (g *Graph) Resolve(stage int, result ResultFunc) (*muster.TaskSpec, error) {
+	isRef := func(body string) bool { return isElementRef(body) || g.isRef(body) }
+	resolved, err := rewrite(&g.spec.Tasks[stage], func(path, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
 		found := false
 		for i, p := range parts {
@@ -30,7 +28,7 @@ func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, er
 				continue
 			}
 			found = true
-			v, err := resolveRef(s, p.text, result)
+			v, err := g.resolveRef(p.text, result)
 			if err != nil {
 				return nil, muster.Errorf(muster.Invalid, "%s: ${%s} cannot be resolved: %w", path, p.text, err)
 			}
@@ -45,7 +43,7 @@ func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, er
 		return join(parts), nil
 	})
 	if err == nil && resolved.DynamicArray() {
-		err = fanOut(s, resolved, result)
+		err = g.fanOut(resolved, result)
 	}
 	return resolved, err
 }
@@ -67,24 +65,25 @@ func escapeAll(v any) any {
 	return v
 }
 
-func resolveRef(s *muster.Spec, body string, result ResultFunc) (any, error) {
+func (g *Graph) resolveRef(body string, result ResultFunc) (any, error) {
 	r, _ := parse(body)
 	if r.problem != "" {
 		return nil, muster.Errorf(muster.Invalid, "%s", r.problem)
 	}
-	i := stageIndex(s, r.stage)
-	element, err := r.elementPosition(&s.Tasks[i])
+	i := g.stages[r.stage]
+	t := &g.spec.Tasks[i]
+	element, err := r.elementPosition(t)
 	switch {
 	case err != nil:
 		return nil, err
 	case r.all:
-		return r.list(s.Tasks[i].Size(), func(element int) (muster.Task, bool) { return result(i, element) })
+		return r.list(t.Size(), func(element int) (muster.Task, bool) { return result(i, element) })
 	}
-	t, ok := result(i, element)
+	task, ok := result(i, element)
 	if !ok {
 		return nil, muster.Errorf(muster.Invalid, "the result of stage %s is not known", r.stage)
 	}
-	return r.value(t)
+	return r.value(task)
 }
 
 // Limits of a list of values.
@@ -195,16 +194,16 @@ func member(v any, key string) (any, bool) {
 // Artifacts of an array, matrix or gang are placed in folders with the elements' numbers:
 // model.pt of element 3 becomes 3/model.pt and, with "as: in/m.pt", in/3/m.pt. A
 // NotFound error names the task that lacks an artifact.
-func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]muster.InputFile, error) {
+func (g *Graph) Inputs(stage int, result ResultFunc) ([]muster.InputFile, error) {
 	var all []muster.InputFile
-	for _, in := range s.Tasks[stage].Inputs {
-		from := stageIndex(s, in.From)
-		if from < 0 {
+	for _, in := range g.spec.Tasks[stage].Inputs {
+		from, known := g.stages[in.From]
+		if !known {
 			return nil, muster.Errorf(muster.NotFound, "input %s comes from stage %s, which this job does not have", in.Name, in.From)
 		}
-		t := &s.Tasks[from]
+		t := &g.spec.Tasks[from]
 		if t.Size() > muster.MaxInputs-len(all) {
-			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", s.Tasks[stage].Name, muster.MaxInputs)
+			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", g.spec.Tasks[stage].Name, muster.MaxInputs)
 		}
 		as := in.As
 		if as == "" {
