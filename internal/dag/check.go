@@ -145,7 +145,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 	r, _ := parse(body)
 	i, known := c.stages[r.stage]
 	switch {
-	case !known && !slices.Contains(fields, r.field) && path != "array":
+	case !known && !slices.Contains(fields, r.field) && r.best.text == "" && path != "array":
 		return "", "" // another program's template
 	case !known:
 		return "there is no stage " + r.stage, c.stageHint(r.stage)
@@ -157,6 +157,9 @@ func (c *checker) check(path, body string) (message, hint string) {
 		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
 	}
 	if _, err := r.elementPosition(&c.spec.Tasks[i]); err != nil {
+		return err.Error(), ""
+	}
+	if err := r.checkSource(&c.spec.Tasks[i]); err != nil {
 		return err.Error(), ""
 	}
 	return "", ""

@@ -37,6 +37,7 @@ func (g *Graph) Condition(stage int, result ResultFunc) (bool, error) {
 	if err != nil {
 		return fail(err)
 	}
+	g.forget()
 	values := make(map[string]any, len(bodies))
 	for i, body := range bodies {
 		v, err := g.resolveRef(body, result)

@@ -134,7 +134,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		"${train.result.accuracy.x}":     `no "accuracy.x"`,
 		"${train.artifacts.m.pt.sha256}": `no artifact "m.pt"`,
 		"${train.artifacts.m.pt}":        "sha256, size or url",
-		"${train.foo}":                   "result, exit_code and artifacts",
+		"${train.foo}":                   "result, exit_code, metrics, artifacts",
 		"${train.exit_code.x}":           "exit_code has no parts",
 		"${train.result.}":               "empty part",
 		"${many.result.x}":               "name the element, as in ${many.5.result…}",
@@ -275,7 +275,7 @@ func TestCheck(t *testing.T) {
 		"${many.result.x}":                     "name the element",
 		"${many.4.result.x}":                   "no element 4",
 		"${grid.2.result.x}":                   "no element 2",
-		"${train.reslt.x}":                     "a stage has result, exit_code and artifacts",
+		"${train.reslt.x}":                     "a stage has result, exit_code, metrics, artifacts, index, matrix and item",
 		"${matrix.lr}":                         "this stage has no matrix",
 	} {
 		text := `{"tasks":[` + train + `,{"name":"use","needs":["many"],"run":["x"],"env":{"A":"` + ref + `"}},{"name":"late","kind":"noop"}]}`

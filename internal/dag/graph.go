@@ -7,11 +7,16 @@ import (
 )
 
 // Graph is a normalized spec with an index of its stages: what it does for one stage takes time that does not depend on how many others
-// the job has. It does not change the spec, except by SetElements, and is not safe for use by several goroutines together with that.
+// the job has. It is not
+// safe for use by several goroutines.
 type Graph struct {
 	spec   *muster.Spec
 	stages map[string]int // numbers by name
 	own    bool           // spec is a copy
+
+	// Of the stage that is being resolved:
+	read int            // bytes of results
+	best map[string]int // elements by the text of their choice
 }
 
 // New returns the graph of a normalized spec.
@@ -33,6 +38,9 @@ func (g *Graph) SetElements(stage int, resolved *muster.TaskSpec) {
 	}
 	g.spec.Tasks[stage].Array = resolved.Array
 }
+
+// forget begins to resolve a stage: the results of others may have changed since the last one.
+func (g *Graph) forget() { g.read, g.best = 0, nil }
 
 // isRef reports whether a body refers to a stage of the job.
 func (g *Graph) isRef(body string) bool {

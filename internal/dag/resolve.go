@@ -3,6 +3,7 @@ package dag
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -19,6 +20,7 @@ type ResultFunc = func(stage, element int) (muster.Task, bool)
 // values; ${index} and ${matrix…} stay for Bind. The referenced stages have ended. An Invalid error names the field, the reference and
 // what is missing. The copy shares unchanged parts with s.
 func (g *Graph) Resolve(stage int, result ResultFunc) (*muster.TaskSpec, error) {
+	g.forget()
 	isRef := func(body string) bool { return isElementRef(body) || g.isRef(body) }
 	resolved, err := rewrite(&g.spec.Tasks[stage], func(path, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
@@ -73,34 +75,56 @@ func (g *Graph) resolveRef(body string, result ResultFunc) (any, error) {
 	i := g.stages[r.stage]
 	t := &g.spec.Tasks[i]
 	element, err := r.elementPosition(t)
-	switch {
-	case err != nil:
+	if err == nil {
+		err = r.checkSource(t)
+	}
+	if err != nil {
 		return nil, err
+	}
+	succeeded := func(element int) (*muster.Task, error) { // nil for other tasks
+		task, ok := result(i, element)
+		if !ok || task.State != muster.Succeeded {
+			return nil, nil //nolint:nilnil // see above
+		}
+		if g.read += len(task.Result); g.read > maxRead {
+			return nil, muster.Errorf(muster.TooLarge, "the references of the stage read more than %s of results", muster.Size(maxRead))
+		}
+		return &task, nil
+	}
+	switch {
 	case r.all:
-		return r.list(t.Size(), func(element int) (muster.Task, bool) { return result(i, element) })
+		return r.list(t, succeeded)
+	case r.best.text != "":
+		if element, err = g.bestElement(r, t, succeeded); err != nil {
+			return nil, err
+		}
 	}
 	task, ok := result(i, element)
 	if !ok {
 		return nil, muster.Errorf(muster.Invalid, "the result of stage %s is not known", r.stage)
 	}
-	return r.value(task)
+	return r.value(t, element, &task)
 }
 
-// Limits of a list of values.
+// Limits of references to all elements of a stage.
 const (
 	maxListElements = 10_000
-	maxListSize     = muster.MaxResultSize // bytes of JSON
+	maxListSize     = muster.MaxResultSize // bytes of JSON of a list
+	maxRead         = 256 << 20            // bytes of results that are decoded for one stage
 )
 
 // list returns the values of those elements of a stage that have succeeded, in their order.
-func (r reference) list(size int, result func(element int) (muster.Task, bool)) (any, error) {
+func (r reference) list(s *muster.TaskSpec, succeeded func(element int) (*muster.Task, error)) (any, error) {
 	list, bytes := []any{}, 0
-	for i := range size {
-		t, ok := result(i)
-		if !ok || t.State != muster.Succeeded {
+	for i := range s.Size() {
+		t, err := succeeded(i)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
 			continue
 		}
-		v, err := r.value(t)
+		v, err := r.value(s, i, t)
 		if err != nil {
 			return nil, err
 		}
@@ -112,27 +136,99 @@ func (r reference) list(size int, result func(element int) (muster.Task, bool)) 
 	return list, nil
 }
 
-// value returns what r refers to in a task.
-func (r reference) value(t muster.Task) (any, error) {
-	switch r.field {
+// bestElement returns the element with the lowest or the highest number, the first one of several. Elements that did not succeed, or have
+// no number there, are left out.
+func (g *Graph) bestElement(r reference, s *muster.TaskSpec, succeeded func(element int) (*muster.Task, error)) (int, error) {
+	key := r.stage + "." + r.best.text
+	if i, known := g.best[key]; known {
+		return i, nil
+	}
+	chosen, bestValue := -1, 0.0
+	for i := range s.Size() {
+		t, err := succeeded(i)
+		if err != nil {
+			return 0, err
+		}
+		if t == nil {
+			continue
+		}
+		v, err := r.best.by.value(s, i, t)
+		n, isNumber := v.(json.Number)
+		if err != nil || !isNumber {
+			continue
+		}
+		f, err := n.Float64()
+		if err == nil && (chosen < 0 || f < bestValue && !r.best.max || f > bestValue && r.best.max) {
+			chosen, bestValue = i, f
+		}
+	}
+	if chosen < 0 {
+		return 0, muster.Errorf(muster.Invalid, "no task of stage %s that succeeded has a number as %s", r.stage, r.best.by)
+	}
+	if g.best == nil {
+		g.best = map[string]int{}
+	}
+	g.best[key] = chosen
+	return chosen, nil
+}
+
+// String returns the text of a part of a result, of a metric or of exit_code.
+func (p source) String() string {
+	if p.field == fieldMetrics {
+		return p.field + "." + p.name
+	}
+	return strings.Join(append([]string{p.field}, p.path...), ".")
+}
+
+// value returns a part of a task, which is an element of a stage.
+func (p source) value(s *muster.TaskSpec, element int, t *muster.Task) (any, error) {
+	switch p.field {
 	case fieldExitCode:
 		if t.ExitCode == nil {
 			return nil, muster.Errorf(muster.Invalid, "task %s has no exit code", t.ID)
 		}
 		return json.Number(strconv.Itoa(*t.ExitCode)), nil
+	case fieldMetrics:
+		v, ok := t.Metrics[p.name]
+		if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, muster.Errorf(muster.Invalid, "task %s has no number as metric %q: it must print one, such as ::muster %s=0.5", t.ID, muster.Truncate(p.name), muster.Truncate(p.name))
+		}
+		return json.Number(strconv.FormatFloat(v, 'g', -1, 64)), nil
 	case fieldArtifacts:
-		return artifactAttr(&t, r)
+		return artifactAttr(t, p)
+	case fieldIndex:
+		return json.Number(strconv.Itoa(s.Index(element))), nil
+	case fieldMatrix:
+		return matrixValue(s, element, p.path), nil
+	case fieldItem:
+		item, ok := itemOf(s, element)
+		if !ok {
+			return nil, muster.Errorf(muster.Invalid, "task %s has no item", t.ID)
+		}
+		return itemField(item, strings.Join(append([]string{fieldItem}, p.path...), "."))
 	default:
-		return resultAt(&t, r.path)
+		return resultAt(t, p.path)
 	}
 }
 
-func artifactAttr(t *muster.Task, r reference) (any, error) {
-	a, err := artifact(t, r.name)
+// matrixValue returns the value of an element of a matrix on an axis, or an object with those on all axes.
+func matrixValue(s *muster.TaskSpec, element int, axis []string) any {
+	all := map[string]any{}
+	for k, v := range s.Matrix.At(int64(element)) {
+		all[s.Matrix.Axes[k].Name] = parseScalar(v)
+	}
+	if len(axis) > 0 {
+		return all[strings.Join(axis, ".")]
+	}
+	return all
+}
+
+func artifactAttr(t *muster.Task, p source) (any, error) {
+	a, err := artifact(t, p.name)
 	if err != nil {
 		return nil, err
 	}
-	switch r.attr {
+	switch p.attr {
 	case "sha256":
 		return a.SHA256, nil
 	case "size":

@@ -57,7 +57,7 @@ type outcome struct {
 type unmet struct{ unended, unsuccessful, failed int }
 
 // updateOutcome tells the dependents of a stage, after its counts changed, and reports whether its outcome did. It takes time in proportion
-// to the dependents, but only when one of the three changes; a change of failed goes on to what depends on these.
+// to the dependents, but only when one of the three changes; a change of failed also changes the outcomes of the dependents.
 func (g *group) updateOutcome() bool {
 	is := outcome{ended: g.ended(), unsuccessful: g.unsuccessful() > 0, failed: g.unmet.failed > 0 || g.row.Counts[muster.Failed]+g.row.Counts[muster.TimedOut] > 0}
 	was := g.outcome
