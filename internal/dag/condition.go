@@ -43,7 +43,7 @@ func Condition(s *muster.Spec, stage int, result ResultFunc) (bool, error) {
 		if err != nil {
 			return fail(fmt.Errorf("${%s}: %w", body, err))
 		}
-		values[variable(i)] = plainValue(v)
+		values[variable(i)] = plainValue(withoutURLs(v))
 	}
 	v, err := expr.Run(program, values)
 	if err != nil {

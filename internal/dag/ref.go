@@ -31,7 +31,9 @@ const (
 var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
 
 // attrs are the attributes of an artifact.
-var attrs = []string{"sha256", "size", "url"}
+var attrs = []string{"sha256", "size", attrURL}
+
+const attrURL = "url"
 
 var stageBody = lazyregexp.New(`^([A-Za-z0-9_-]+)\.(.*)$`)
 
@@ -43,13 +45,21 @@ func parse(body string) (reference, bool) {
 		return reference{}, false
 	}
 	r := reference{stage: m[1], index: -1}
-	rest := strings.Split(m[2], ".")
+	body, name, attr, called := cutCall(m[2])
+	rest := strings.Split(body, ".")
 	if n, err := strconv.Atoi(rest[0]); err == nil && len(rest) > 1 && n >= 0 {
 		r.index = n
 		rest = rest[1:]
 	} else if rest[0] == "*" && len(rest) > 1 {
 		r.all = true
 		rest = rest[1:]
+	}
+	if called {
+		r.field, r.name, r.attr = fieldArtifacts, name, attr
+		if len(rest) > 1 || !slices.Contains(attrs, attr) {
+			r.problem = `artifact("…") must be followed by sha256, size or url`
+		}
+		return r, true
 	}
 	r.field = rest[0]
 	switch r.field {
@@ -73,6 +83,17 @@ func parse(body string) (reference, bool) {
 		r.problem = "a stage has result, exit_code and artifacts"
 	}
 	return r, true
+}
+
+var artifactCall = lazyregexp.New(`^((?:[^.]*\.)*?)artifact\((?:"([^"]+)"|'([^']+)')\)\.?(.*)$`)
+
+// cutCall cuts artifact("NAME").ATTR from the end of a body. What is before it ends with a dot, or is empty.
+func cutCall(body string) (before, name, attr string, ok bool) {
+	m := artifactCall.Get().FindStringSubmatch(body)
+	if m == nil {
+		return body, "", "", false
+	}
+	return m[1], m[2] + m[3], m[4], true
 }
 
 // stageIndex returns the number of the stage with this name, or -1.
