@@ -1,4 +1,4 @@
-// Package artifacturl signs URLs of artifacts: whoever has such a URL can download that one file, without a key, until it expires.
+// Package artifacturl signs URLs of artifacts: with such a URL that one file can be downloaded, without a key, until it expires.
 //
 // The query has the time of expiry, the SHA-256 of the file, and an HMAC-SHA256 over these and the path. Nothing is stored for a URL: it ends with its expiry, or when
 // its job is removed, its task has another file of that name, or the server has another identity key.

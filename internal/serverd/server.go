@@ -80,7 +80,7 @@ type Config struct {
 	SecretsKeyFile, SecretsKeyCommand string
 	// PlainSecrets sends secrets to workers on other machines although the connections are not encrypted.
 	PlainSecrets bool
-	// URL is the public URL of the dashboard, for links in notifications; "" for no links.
+	// URL is the public URL of the server, for links in notifications and URLs of artifacts; "" for no links, and the URLs to which workers connect.
 	URL string
 	// AllowHosts are further names by which browsers may reach this server; one that begins with a dot includes all below it.
 	AllowHosts []string

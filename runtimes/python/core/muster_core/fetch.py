@@ -3,8 +3,8 @@
     path = bring(given["dataset"], "dataset")
 
 A download is written under a temporary name and renamed when it is complete. It only connects to public addresses,
-unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist), and to the worker's own server
-(MUSTER_SERVER_URL), whose URLs of artifacts work on any address. Only in the first case it uses a proxy of the task's environment: a proxy can
+unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist), and for signed URLs of artifacts to the
+worker's own server (MUSTER_SERVER_URL). Only in the first case it uses a proxy of the task's environment: a proxy can
 reach private addresses, and a job may name any proxy.
 """
 
@@ -171,7 +171,7 @@ def _origin(url: str) -> "tuple[str, Optional[str], Optional[int]]":
 def _opener(url: str, host: str, field: str) -> urllib.request.OpenerDirector:
     if os.environ.get("MUSTER_ALLOW_PRIVATE") == "1":
         return urllib.request.build_opener(_Stay)
-    if _origin(url) == _origin(os.environ.get("MUSTER_SERVER_URL", "")):
+    if _origin(url) == _origin(os.environ.get("MUSTER_SERVER_URL", "")) and "signature" in urllib.parse.parse_qs(urllib.parse.urlsplit(url).query):
         return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay)
 
     def connect(address: "tuple[str, int]", *rest: Any) -> socket.socket:
