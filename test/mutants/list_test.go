@@ -801,6 +801,22 @@ return nil, err
 		guard: `if why := policy.Check(a.cfg.Allow, spec); why != "" {`, without: `if why := policy.Check(nil, spec); why != "" {`,
 	},
 	{
+		tests: []string{"TestWorkersRefuseLongerTimeoutsThanTheirOwnersAllow"}, file: "internal/policy/policy.go",
+		guard: "if a != nil && a.MaxTaskTimeout > 0 && t.Timeout > a.MaxTaskTimeout {", without: "if false {",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "internal/workerd/executors.go",
+		guard: "w.cfg.AllowPrivate, w.cfg.Allow.DefaultTimeout()", without: "w.cfg.AllowPrivate, 0",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "allow.go",
+		guard: "return a.TaskTimeout.Or(a.MaxTaskTimeout)", without: "return a.TaskTimeout",
+	},
+	{
+		tests: []string{"TestWorkersRefuseMoreTasksThanTheirMaximum"}, file: "internal/agent/capacity.go",
+		guard: "case c.offer.MaxTasks > 0 && c.tasks >= c.offer.MaxTasks:", without: "case false:",
+	},
+	{
 		tests: []string{"TestWorkersRefuseMoreCoresThanTheyOffer"}, file: "internal/agent/capacity.go",
 		guard: "case g.CPUs > 0 && c.milliCPUs+milliCores(g.CPUs) > milliCores(c.offer.CPUs):", without: "case false:",
 	},
