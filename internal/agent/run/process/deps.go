@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -15,7 +16,7 @@ type Deps struct {
 	run.Deps
 
 	Transfer         Transfer
-	Logs             run.Logs
+	Logs             Logs
 	LogCap           int64           // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
 	TaskTimeout      muster.Duration // of tasks that set none; 0 means no timeout
 	LogRate          int64           // bytes per second that a task may print; 0 means run.DefaultLogRate
@@ -29,6 +30,15 @@ type Deps struct {
 	Access           run.AccessRegistry  // nil: clients cannot reach running attempts
 	Execer           run.Execer          // executes commands in attempts without a container
 	ModelPool        ModelPool           // nil: no models are kept loaded between tasks
+}
+
+// Logs is the worker's local store of output.
+type Logs interface {
+	run.Logs
+	// Open reads records from offset, for a tasklog.Decoder that begins at offset.
+	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
+	// RecordBefore returns the start of a record at or before offset.
+	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 }
 
 // Transfer moves blobs between the server and the worker.
