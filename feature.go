@@ -20,6 +20,7 @@ const (
 	FeatureCommand      = "command"      // run, as a list
 	FeaturePython       = "python"       // python
 	FeatureRequirements = "requirements" // python.requirements
+	FeatureProject      = "project"      // python.project, or a path in python.packages
 	FeatureInterpreter  = "interpreter"  // a script that is not Python: see IsPythonScript
 	FeatureContainer    = "container"    // the task must run in a container
 	FeatureCheckpoint   = "checkpoint"   // checkpoint
@@ -41,7 +42,7 @@ const (
 // SpecFeatures lists the features of stages, in the order in which Features returns them.
 var SpecFeatures = []string{
 	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureSecrets, FeatureStdin, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
-	FeatureRequirements, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
+	FeatureRequirements, FeatureProject, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
 }
 
 // RunFeatures lists the features of a worker while a task runs.
@@ -85,6 +86,8 @@ func (t *TaskSpec) uses(feature string) bool {
 		return t.Python != nil
 	case FeatureRequirements:
 		return t.Python != nil && t.Python.Requirements != ""
+	case FeatureProject:
+		return t.Python != nil && t.Python.UsesFiles()
 	case FeatureInterpreter:
 		return t.Script != nil && !IsPythonScript(t)
 	case FeatureContainer:

@@ -51,7 +51,8 @@ func (a *Attempt) prepareRuntime(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	a.runtime, err = a.executor.kindHooks.Python(ctx, a.Task.Project, a.Task.Spec.Python, root, a.Observer())
+	r := &run.PythonRequest{Project: a.Task.Project, Python: a.Task.Spec.Python, Root: root, Files: a.Task.Spec.Files, Fetch: a.fetchFiles}
+	a.runtime, err = a.executor.kindHooks.Python(ctx, r, a.Observer())
 	return err
 }
 
