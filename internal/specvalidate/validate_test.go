@@ -191,7 +191,6 @@ func TestSpec(t *testing.T) {
 		{`{"tasks": [{"image": "a", "files": "."}]}`, "tasks[0].run", "nothing to run"},
 		{`{"tasks": [{"image": "a", "kind": "noop"}]}`, "tasks[0].kind", "kind noop cannot run in a container"},
 		{`{"tasks": [{"image": "a", "launcher": "torchrun"}]}`, "tasks[0].launcher", "the image's own command"},
-		{task(`"image": "a", "python": {"version": "3"}`), "tasks[0].python", "environments are not supported in containers"},
 		{task(`"container": {"user": "1"}`), "tasks[0].container", "need an image"},
 		{task(`"image": "a", "container": {"entrypoint": [""]}`), "tasks[0].container.entrypoint", "must begin with the program"},
 		{task(`"image": "a", "container": {"workdir": "x"}`), "tasks[0].container.workdir", "not an absolute path"},

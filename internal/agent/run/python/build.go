@@ -244,16 +244,16 @@ func (b *build) runUV(ctx context.Context, p *progress, env []string, args ...st
 		return nil
 	}
 	lastLines := p.lastOutput()
-	if failed, ok := errors.AsType[*run.TaskError](err); ok {
-		return failed // of the container
+	if b.spec.Image != "" {
+		if err := b.imageError(err, lastLines); err != nil {
+			return err
+		}
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return run.Failf(muster.Dependency, "building the %s took longer than %s", p.title, time.Since(p.begun).Round(time.Second))
 	case diskFull:
 		return run.Failf(muster.DiskFull, "cannot build the %s: the disk of the worker's data dir is full: free space on it", p.title)
-	case b.spec.Image != "" && strings.Contains(lastLines, "o interpreter found"):
-		return run.Failf(muster.Dependency, "the image %s has no Python %s: use an image that has it, such as python:3.12, or leave python out", b.spec.Request.Image.Name, b.interpreter)
 	case lastLines == "":
 		return run.Failf(muster.Dependency, "cannot build the %s: uv %s: %w", p.title, args[0], err)
 	default:

@@ -2,6 +2,7 @@ package python
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -163,13 +164,22 @@ func (b *build) runInImage(ctx context.Context, extra []string, handler outputHa
 	code, err := image.Run(ctx, t, w)
 	_ = w.Close()
 	<-done
+	if err == nil && code != 0 {
+		err = fmt.Errorf("uv ended with exit code %d", code)
+	}
+	return err
+}
+
+// imageError returns the error of uv in a container, nil for one that uv itself reports. text has its last output.
+func (b *build) imageError(err error, text string) error {
+	failed, ok := errors.AsType[*run.TaskError](err)
 	switch {
-	case err != nil:
-		return err
-	case code == run.ExitNotFound || code == run.ExitNotExecutable:
-		return run.Failf(muster.Dependency, "uv cannot run in the image %s: use an image with the GNU C library, such as python:3.12, or set MUSTER_UV on the worker to a static uv", image.Name)
-	case code != 0:
-		return fmt.Errorf("uv ended with exit code %d", code)
+	case ok && failed.Reason == muster.StartFailed, strings.Contains(text, "exec "+imageUV+":"): // runc's text
+		return run.Failf(muster.Dependency, "uv cannot run in the image %s: use an image with the GNU C library, such as python:3.12, or set MUSTER_UV on the worker to a static uv", b.spec.Request.Image.Name)
+	case ok:
+		return failed
+	case strings.Contains(text, "o interpreter found"):
+		return run.Failf(muster.Dependency, "the image %s has no Python %s: use an image that has it, such as python:3.12, or leave python out", b.spec.Request.Image.Name, b.interpreter)
 	}
 	return nil
 }
