@@ -107,7 +107,7 @@ func (t *TaskSpec) uses(feature string) bool {
 
 // IsPythonScript reports whether Python without options can run the stage's script: its
 // interpreter is Python without arguments, or it has no interpreter and either begins with
-// a #! line that names Python, or has no text and a name that ends in .py. It is false without a script.
+// a #! line that names Python, or has a name that ends in .py, or has no suffix in its name and LooksLikePython. It is false without a script.
 func IsPythonScript(t *TaskSpec) bool {
 	s := t.Script
 	if s == nil {
@@ -131,7 +131,8 @@ func IsPythonScript(t *TaskSpec) bool {
 	if name == "" {
 		name, _, _ = strings.Cut(s.URL, "?")
 	}
-	return strings.EqualFold(path.Ext(name), ".py")
+	extension := path.Ext(name)
+	return strings.EqualFold(extension, ".py") || extension == "" && LooksLikePython(s.Text)
 }
 
 // isPython reports whether a command begins with python, python3 or python3.12, with or without a folder.

@@ -73,7 +73,9 @@ func TestPythonScript(t *testing.T) {
 		{muster.Script{Text: "#!/usr/bin/env\n"}, false},
 		{muster.Script{Text: "#!/usr/bin/env -S\n"}, false},
 		{muster.Script{Text: "#!\npython"}, false},
-		{muster.Script{Text: "print(1)"}, false}, // by sh
+		{muster.Script{Text: "print(1)"}, true},
+		{muster.Script{Text: "echo 1"}, false},
+		{muster.Script{Text: "print(1)", File: "a.sh"}, false}, // by sh
 		{muster.Script{File: "train.py"}, true},
 		{muster.Script{File: "train.sh"}, false},
 		{muster.Script{URL: "https://example.org/train.PY?raw=1"}, true},

@@ -151,7 +151,7 @@ type Script struct {
 	File        string   `json:"file,omitempty"`
 	URL         string   `json:"url,omitempty"`
 	SHA256      string   `json:"sha256,omitempty"`      // of the content at URL
-	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the file extension, else sh
+	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the file extension, else python3 if LooksLikePython, else sh
 	Args        []string `json:"args,omitempty"`
 }
 
