@@ -78,6 +78,11 @@ type Containers interface {
 	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
 	// log, step sets its step. A failure is a TaskError and leaves no container behind.
 	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
+	// Image pulls the image of a task as Create does, and returns the ID of its content and its name for messages.
+	Image(ctx context.Context, t *run.Task, logLine, step func(string)) (id, name string, err error)
+	// RunTool runs the command of a container that it creates, writes its output to w, and returns its exit code when the container is
+	// removed. A command that cannot be executed is a TaskError with reason StartFailed.
+	RunTool(ctx context.Context, b *run.ContainerSpec, w io.Writer) (int, error)
 	// Started says that a created container has started, so that what only its start needs is released.
 	Started(c *run.Container)
 	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
