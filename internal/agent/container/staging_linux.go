@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/userns"
 )
 
 // errReplaced means that a mount's source is not what was checked.
@@ -62,6 +63,33 @@ func (s *staging) stage(name string, mounts []docker.Mount) ([]docker.Mount, err
 		staged[i].Source = at
 	}
 	return staged, nil
+}
+
+// mapIDs replaces the staged mounts of a container by ones whose files belong, in a user namespace with this map, to the ids that they have on the
+// disk. It returns the sources whose file systems do not support that: their files belong to ids that the container does not have.
+func (s *staging) mapIDs(name string, ids docker.IDMap) (unmapped []string, err error) {
+	ns, err := userns.Open(ids)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = ns.Close() }()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.held[name] {
+		fd, err := ns.Clone(at)
+		if errors.Is(err, unix.EINVAL) {
+			unmapped = append(unmapped, at)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		_ = unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if err := userns.Attach(fd, at); err != nil {
+			return nil, err
+		}
+	}
+	return unmapped, nil
 }
 
 // release ends the binds of a container, which has its own when it has started.

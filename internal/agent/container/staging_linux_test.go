@@ -57,7 +57,7 @@ func TestMountsThatAreReplacedAfterTheirCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.createFrom(t.Context(), b, w.shell(), img, mounts)
+			_, err = w.createFrom(t.Context(), b, w.shell(), img, mounts, w.lines.add)
 			wantTaskError(t, err, muster.Rejected, "was replaced")
 		}
 	})

@@ -20,3 +20,5 @@ func (*staging) stage(string, []docker.Mount) ([]docker.Mount, error) {
 }
 
 func (*staging) release(string) {}
+
+func (*staging) mapIDs(string, docker.IDMap) ([]string, error) { return nil, errors.ErrUnsupported }
