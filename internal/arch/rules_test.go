@@ -139,7 +139,7 @@ var rules = map[string]rule{
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/docker", "agent/run", "agent/shim/fault", "agent/shim/proctree", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
-	"agent/userns":            {ring: adapter, internal: []string{"agent/docker"}, external: []string{"golang.org/x/sys"}},
+	"agent/userns":            {ring: adapter, internal: []string{"agent/docker", "agent/isolation/netns"}, external: []string{"golang.org/x/sys"}},
 	"agent/container":         {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/run", "agent/shim/egress", "agent/userns", "atomicfile", "backoff", "policy", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/progress", "agent/redact", "agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},

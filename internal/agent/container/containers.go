@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -153,6 +154,7 @@ func (c *Containers) Check(ctx context.Context) error {
 	var users userns.Description
 	if about != nil && err == nil {
 		users = userns.Describe(c.cfg.Engine.Host(), about, c.cfg.Dir)
+		c.findEngine(about)
 		c.cfg.Log.Info("user namespaces of containers", slog.String("of", string(users.Mode)), slog.String("why", users.Why))
 	}
 	c.mu.Lock()
@@ -163,6 +165,18 @@ func (c *Containers) Check(ctx context.Context) error {
 	}
 	c.notReady = err
 	return err
+}
+
+// findEngine finds out where the engine looks for mounts.
+func (c *Containers) findEngine(about *docker.Info) {
+	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless {
+		return
+	}
+	e, err := userns.FindEngine(c.cfg.Engine.Host())
+	if err != nil { // it may be a proxy
+		c.cfg.Log.Debug("the engine's process is unknown", slog.Any("error", err))
+	}
+	c.staging.setEngine(e)
 }
 
 func (c *Containers) checkSoon() { wake.Set(c.checkNow) }

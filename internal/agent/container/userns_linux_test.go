@@ -148,6 +148,44 @@ func TestMountsThatCannotBeMapped(t *testing.T) {
 	}
 }
 
+// TestEngineWithOtherMounts checks that an engine gets mounts that it does not see, those of specs as well, as if the worker runs with ProtectSystem of systemd.
+func TestEngineWithOtherMounts(t *testing.T) {
+	if !containertest.WithSubordinateIDs(t, ids) {
+		return
+	}
+	for _, mode := range []userns.Mode{userns.Own, userns.None} {
+		allowed, base := privateDir(t), privateDir(t)
+		w := newTestEnvAt(t, containertest.StartPodman(t, "unshare", "--mount", "--propagation", "private"), func(c *Config) { c.Allow = &muster.Allow{Mounts: []string{allowed}} })
+		if w.users.Mode != userns.Own || !w.staging.engine.HasOtherMounts() {
+			t.Fatalf("containers have %+v", w.users)
+		}
+		w.users.Mode, w.users.Mount = mode, mode == userns.Own
+		if err := unix.Mount("muster", base, "tmpfs", 0, "mode=0700"); err != nil { // of this process only
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+		if err := os.WriteFile(filepath.Join(base, "in"), []byte("mounted\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b := w.shellSpec(base, "cat /data/in /muster/in; echo x >/data/out", muster.Container{Mounts: []muster.Mount{{Source: allowed, Target: "/data"}}})
+		want := "input\nmounted\n"
+		if mode == userns.None { // the task's own folder is bound by its path
+			want = "input\n"
+			b.Mounts[0].Source = privateDir(t)
+			b.Argv[len(b.Argv)-1] = "cat /data/in; echo x >/data/out"
+		}
+		if out, code := w.runContainer(b); out != want || code != 0 {
+			t.Errorf("%s: it printed %q and exited with %d", mode, out, code)
+		}
+		if owner := ownerOf(t, filepath.Join(allowed, "out")); owner != "0:0" {
+			t.Errorf("%s: the file belongs to %s", mode, owner)
+		}
+		if len(w.staging.held) > 0 {
+			t.Errorf("%s: %v is still mounted", mode, w.staging.held)
+		}
+	}
+}
+
 // TestNoSubordinateIDsLeft checks what happens when all ids are in use.
 func TestNoSubordinateIDsLeft(t *testing.T) {
 	if !containertest.WithSubordinateIDs(t, "containers:1000000:65536") {

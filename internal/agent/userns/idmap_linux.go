@@ -3,12 +3,9 @@ package userns
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -72,9 +69,9 @@ func Attach(fd int, path string) error {
 	return errors.Join(os.NewSyscallError("move_mount", err), unix.Close(fd))
 }
 
-// supported returns why containers of the engine whose root folder is at root cannot have mapped mounts of a folder, nil if they can. With overlay it also tries
-// what Podman does with the layers of images, which it copies for each container otherwise.
-func supported(dir, root string, overlay bool) error {
+// supported returns why containers of an engine cannot have mapped mounts of a folder, nil if they can. With overlay it also tries what Podman does with the layers of
+// images, which it copies for each container otherwise.
+func supported(dir string, e *Engine, overlay bool) error {
 	n, err := Open(docker.MapTo(1 << 30)) // any ids
 	if err != nil {
 		return err
@@ -84,25 +81,20 @@ func supported(dir, root string, overlay bool) error {
 	if err != nil {
 		return fmt.Errorf("the file system of %s, or this kernel, does not support idmapped mounts: use Linux 5.19 or newer with ext4, xfs or btrfs (%w)", dir, err)
 	}
-	at, remove, err := attachFor(fd)
-	if err != nil {
-		return err
-	}
-	defer remove()
-	here, err := os.Stat(at)
-	if err != nil {
-		return err
-	}
-	if there, err := os.Stat(filepath.Join(root, at)); err != nil || !os.SameFile(here, there) {
-		return errors.New("the engine does not see what the worker mounts: run both without mount namespaces of their own, as by PrivateTmp of systemd")
-	}
-	if !overlay {
+	return e.WithMounts(func() error {
+		at, remove, err := attachFor(fd)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		if !overlay {
+			return nil
+		}
+		if err := mountOverlay(at, filepath.Dir(at)); err != nil {
+			return fmt.Errorf("this kernel does not support layers of images that are idmapped mounts: use Linux 5.19 or newer (%w)", err)
+		}
 		return nil
-	}
-	if err := mountOverlay(at, filepath.Dir(at)); err != nil {
-		return fmt.Errorf("this kernel does not support layers of images that are idmapped mounts: use Linux 5.19 or newer (%w)", err)
-	}
-	return nil
+	})
 }
 
 // runDir is where a worker of root mounts what containers get.
@@ -130,7 +122,7 @@ func attachFor(fd int) (at string, remove func(), err error) {
 	}, nil
 }
 
-// mountOverlay mounts overlayfs of two folders.
+// mountOverlay mounts overlayfs of two folders at no path.
 func mountOverlay(lower, other string) error {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -141,26 +133,4 @@ func mountOverlay(lower, other string) error {
 		return os.NewSyscallError("fsconfig", err)
 	}
 	return os.NewSyscallError("fsconfig", unix.FsconfigCreate(fs))
-}
-
-// engineRoot returns the path of the root folder of the engine that listens at host: it may see other files in /etc than this process.
-func engineRoot(host string) (string, error) {
-	conn, err := net.Dial("unix", strings.TrimPrefix(host, "unix://"))
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	raw, err := conn.(*net.UnixConn).SyscallConn() //nolint:forcetypeassert // of this network
-	if err != nil {
-		return "", err
-	}
-	var peer *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { peer, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return "", err
-	}
-	if credErr != nil {
-		return "", os.NewSyscallError("getsockopt", credErr)
-	}
-	return "/proc/" + strconv.Itoa(int(peer.Pid)) + "/root", nil
 }

@@ -4,7 +4,13 @@ package userns
 
 import "errors"
 
-// supported is for Linux only: elsewhere engines run in a virtual machine.
-func supported(string, string, bool) error { return errors.ErrUnsupported }
+// Engine is for Linux only: elsewhere engines run in a virtual machine.
+type Engine struct{ root string }
 
-func engineRoot(string) (string, error) { return "", errors.ErrUnsupported }
+// FindEngine fails.
+func FindEngine(string) (*Engine, error) { return nil, errors.ErrUnsupported }
+
+// Close does nothing.
+func (*Engine) Close() error { return nil }
+
+func supported(string, *Engine, bool) error { return errors.ErrUnsupported }

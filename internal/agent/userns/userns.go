@@ -6,6 +6,7 @@
 // nothing is copied or chowned, and files that a container leaves have the same owners as without a user namespace.
 //
 //	Describe   which namespaces do containers have: one each, the engine's, or none, and why
+//	FindEngine the engine's process, in whose mount namespace the mounts have to be
 //	Open       a namespace with a map of ids, for mounts
 //	Namespace.Clone  a detached copy of a mount, mapped
 package userns
@@ -44,25 +45,28 @@ type Description struct {
 // Describe says which user namespaces the engine at host gives to containers of a worker with this data directory. Only a worker of root has mounts mapped; its data
 // directory must exist. It takes milliseconds.
 func Describe(host string, about *docker.Info, data string) Description {
-	root, rootErr := "", errNotRoot
+	var e *Engine
+	noEngine := errNotRoot
 	if os.Geteuid() == 0 && about.IsLocal(host) {
-		root, rootErr = engineRoot(host)
+		if e, noEngine = FindEngine(host); noEngine == nil {
+			defer func() { _ = e.Close() }()
+		}
 	}
 	switch {
 	case about.Rootless:
 		return Description{Mode: Shared, Why: "the engine is rootless: root in a container is the engine's user"}
 	case about.Remapped:
-		mount := rootErr == nil && about.RemappedTo > 0 && supported(data, root, false) == nil
+		mount := noEngine == nil && about.RemappedTo > 0 && supported(data, e, false) == nil
 		return Description{Mode: Shared, Why: fmt.Sprintf("the engine remaps users: root in all containers is user %d, without privileges", about.RemappedTo), Mount: mount}
 	case about.Name != "podman":
 		return Description{Mode: None, Why: `Docker has user namespaces for all containers or none: set "userns-remap": "default" in /etc/docker/daemon.json, which hides its images and containers of before, or use Podman`}
 	}
-	err := rootErr
+	err := noEngine
 	if err == nil {
-		err = enoughIDs(root)
+		err = enoughIDs(e.root)
 	}
 	if err == nil {
-		err = supported(data, root, about.Storage == "overlay")
+		err = supported(data, e, about.Storage == "overlay")
 	}
 	if err != nil {
 		return Description{Mode: None, Why: err.Error()}
