@@ -12,6 +12,10 @@ var withoutGuard = map[string]string{
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
 	{
+		tests: []string{"TestRootInContainersIsNotRootOfTheMachine"}, file: "internal/agent/container/userns.go",
+		guard: `p.UserNamespace = userns.Size`, without: `users.Mount = false`,
+	},
+	{
 		tests: []string{"TestTaskSeesNoKeyrings"}, file: "internal/agent/isolation/view/view_linux.go",
 		guard: `if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {`, without: `if err := error(nil); err != nil {`,
 	},

@@ -42,9 +42,12 @@ type Description struct {
 	Mount bool   // mounts can be mapped: always for Own
 }
 
-// Describe says which user namespaces the engine at host gives to containers of a worker with this data directory. Only a worker of root has mounts mapped; its data
-// directory must exist. It takes milliseconds.
+// Describe says which user namespaces the engine at host gives to containers of a worker with this data directory. Only a worker of root has mounts mapped. It takes
+// milliseconds.
 func Describe(host string, about *docker.Info, data string) Description {
+	for data != filepath.Dir(data) && !exists(data) {
+		data = filepath.Dir(data) // where it would be
+	}
 	var e *Engine
 	noEngine := errNotRoot
 	if os.Geteuid() == 0 && about.IsLocal(host) {
@@ -72,6 +75,11 @@ func Describe(host string, about *docker.Info, data string) Description {
 		return Description{Mode: None, Why: err.Error()}
 	}
 	return Description{Mode: Own, Mount: true}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 var errNotRoot = errors.New("the worker does not run as root on the engine's machine: use a rootless engine of its user")
