@@ -34,21 +34,15 @@ type staging struct {
 
 func newStaging(data string) *staging {
 	sum := sha256.Sum256([]byte(data))
-	s := &staging{dir: filepath.Join("/run/muster", fmt.Sprintf("mounts-%x", sum[:8])), held: map[string][]string{}}
-	s.clear() // of an earlier incarnation
-	return s
+	return &staging{dir: filepath.Join("/run/muster", fmt.Sprintf("mounts-%x", sum[:8])), held: map[string][]string{}}
 }
 
 // setEngine sets the engine of the containers to come. It is nil if the worker's mounts are of no use to it.
 func (s *staging) setEngine(e *userns.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old := s.engine
+	_ = s.engine.Close()
 	s.engine = e
-	if len(s.held) == 0 {
-		_ = s.engine.WithMounts(func() error { s.clear(); return nil })
-	}
-	_ = old.Close()
 }
 
 // stage binds the sources of a container's mounts, which have no links, and returns the mounts with the new sources. The error is errReplaced if one of
@@ -141,9 +135,18 @@ func (s *staging) unbind(name string) {
 	}
 }
 
+// mount mounts the tmpfs, unless an earlier incarnation of the worker left it: a shim may be about to start a container with what is in it. It
+// goes with the next container.
 func (s *staging) mount() error {
+	var before, after unix.Stat_t
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
+	}
+	if err := errors.Join(unix.Stat(filepath.Dir(s.dir), &before), unix.Stat(s.dir, &after)); err != nil {
+		return err
+	}
+	if before.Dev != after.Dev {
+		return nil
 	}
 	return os.NewSyscallError("mount", unix.Mount("muster", s.dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700,size=1m"))
 }
@@ -177,8 +180,10 @@ func (s *source) open(path string, tree bool) error {
 	return os.NewSyscallError("open_tree", err)
 }
 
-// bind mounts the source at another path, which it creates.
+// bind mounts the source at another path, which it creates, or which the same attempt left before a crash.
 func (s *source) bind(at string) (err error) {
+	_ = unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	_ = os.Remove(at)
 	if s.isDir {
 		err = os.Mkdir(at, 0o700)
 	} else {
