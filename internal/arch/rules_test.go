@@ -33,7 +33,7 @@ var rules = map[string]rule{
 	"":               {ring: vocabulary},
 	"placement":      {ring: pure, internal: []string{"policy"}},
 	"dag":            {ring: pure, external: []string{"github.com/expr-lang/expr"}},
-	"specvalidate":   {ring: pure, internal: []string{"dag"}},
+	"specvalidate":   {ring: pure, internal: []string{"dag", "resultcache"}},
 	"auth":           {ring: pure},
 	"policy":         {ring: pure},
 	"usageseries":    {ring: pure},
@@ -152,7 +152,7 @@ var rules = map[string]rule{
 	"agent/checkpoint":        {ring: adapter, internal: []string{"agent/run", "agent/shim/proctree", "atomicfile", "backoff"}, external: []string{"golang.org/x/"}},
 	"agent/transfer":          {ring: adapter, internal: []string{"agent/run", "auth", "backoff", "link", "origin"}, external: []string{"golang.org/x/"}},
 
-	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
+	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "resultcache", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "bootclock", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
 	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
