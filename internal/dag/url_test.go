@@ -36,12 +36,12 @@ func TestURLsAreInsertedForEachElement(t *testing.T) {
 		U     string
 		L     json.RawMessage
 		I     int
-		Plain struct{ Mine string }
+		Plain struct{ Own string `json:"mine"` }
 	}
 	if err := json.Unmarshal(bound.Input, &input); err != nil {
 		t.Fatal(err)
 	}
-	if input.U != one || string(input.L) != list || input.I != 1 || !strings.HasPrefix(input.Plain.Mine, "https://h:1/") {
+	if input.U != one || string(input.L) != list || input.I != 1 || !strings.HasPrefix(input.Plain.Own, "https://h:1/") {
 		t.Errorf("%s", bound.Input)
 	}
 	if left := dag.Bind(resolved, 1, nil); left.Run.Argv[1] != "${artifact_url 0 abc model%20v1.pt}" {
