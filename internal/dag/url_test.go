@@ -36,7 +36,9 @@ func TestURLsAreInsertedForEachElement(t *testing.T) {
 		U     string
 		L     json.RawMessage
 		I     int
-		Plain struct{ Own string `json:"mine"` }
+		Plain struct {
+			Own string `json:"mine"`
+		}
 	}
 	if err := json.Unmarshal(bound.Input, &input); err != nil {
 		t.Fatal(err)
