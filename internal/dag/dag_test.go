@@ -81,7 +81,7 @@ func TestResolveStrings(t *testing.T) {
 	} {
 		spec := user(`"run":["x"],"env":{"A":` + quoted(in) + `}`)
 		s := parse(t, spec)
-		got, err := dag.Resolve(s, 3, results(s))
+		got, err := dag.New(s).Resolve(3, results(s))
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue
@@ -107,7 +107,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 	const r = "${train.exit_code}"
 	s := parse(t, user(`"script":{"text":"`+r+`","args":["`+r+`"],"interpreter":["`+r+`"]},"env":{"`+`A":"`+r+`"},"outputs":["`+r+`"],
 		"where":{"tags":["t`+r+`"],"not":["`+r+`"]},"image":"a:`+r+`","container":{"user":"`+r+`"},"input":{"a":["x`+r+`","`+r+`"],"`+r+`":1}`))
-	got, err := dag.Resolve(s, 3, results(s))
+	got, err := dag.New(s).Resolve(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 		t.Error(d)
 	}
 	shell := parse(t, user(`"run":"echo `+r+` $HOME"`))
-	if got, err = dag.Resolve(shell, 3, results(shell)); err != nil || got.Run.Shell != "echo 3 $HOME" {
+	if got, err = dag.New(shell).Resolve(3, results(shell)); err != nil || got.Run.Shell != "echo 3 $HOME" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -126,7 +126,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 func TestResolveKeepsTypesInInput(t *testing.T) {
 	s := parse(t, user(`"kind":"noop","input":{"a":"${train.result.list}","b":"${train.result.accuracy}","c":"${train.result.name}","d":"${train.result.none}",
 		"e":"<${train.result.accuracy}>","big":1234567890123456789012,"f":"${train.result.trick}"}`))
-	got, err := dag.Resolve(s, 3, results(s))
+	got, err := dag.New(s).Resolve(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		"${train.result.accuracy.x}":     `no "accuracy.x"`,
 		"${train.artifacts.m.pt.sha256}": `no artifact "m.pt"`,
 		"${train.artifacts.m.pt}":        "sha256, size or url",
-		"${train.foo}":                   "result, exit_code and artifacts",
+		"${train.foo}":                   "result, exit_code, metrics, artifacts",
 		"${train.exit_code.x}":           "exit_code has no parts",
 		"${train.result.}":               "empty part",
 		"${many.result.x}":               "name the element, as in ${many.5.result…}",
@@ -151,17 +151,17 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		"${train.1.result.x}":            "no element 1",
 	} {
 		s := parse(t, user(`"run":["x"],"env":{"A":"`+in+`"}`))
-		_, err := dag.Resolve(s, 3, results(s))
+		_, err := dag.New(s).Resolve(3, results(s))
 		if err == nil || !strings.Contains(err.Error(), want) || muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s returns %v, want %s", in, err, want)
 		}
 	}
 	s := parse(t, user(`"run":"${train.result.x} ${train.exit_code}"`))
-	if _, err := dag.Resolve(s, 3, func(int, int) (muster.Task, bool) { return muster.Task{}, true }); err == nil ||
+	if _, err := dag.New(s).Resolve(3, func(int, int) (muster.Task, bool) { return muster.Task{}, true }); err == nil ||
 		!strings.Contains(err.Error(), "must write result.json") {
 		t.Errorf("no result: %v", err)
 	}
-	if _, err := dag.Resolve(s, 3, func(int, int) (muster.Task, bool) { return muster.Task{}, false }); err == nil ||
+	if _, err := dag.New(s).Resolve(3, func(int, int) (muster.Task, bool) { return muster.Task{}, false }); err == nil ||
 		!strings.Contains(err.Error(), "is not known") {
 		t.Errorf("unknown task: %v", err)
 	}
@@ -211,7 +211,7 @@ func TestResultsAreNotTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resolved, err := dag.Resolve(s, 1, func(int, int) (muster.Task, bool) { return muster.Task{Result: result}, true })
+		resolved, err := dag.New(s).Resolve(1, func(int, int) (muster.Task, bool) { return muster.Task{Result: result}, true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +232,7 @@ func TestResultsAreNotTemplates(t *testing.T) {
 func TestInputs(t *testing.T) {
 	s := parse(t, user(`"run":["x"],"inputs":[{"from":"train","name":"model v1.pt"},{"from":"many","name":"model v1.pt","as":"in/m.pt"},
 		{"from":"grid","name":"model v1.pt"}]`))
-	got, err := dag.Inputs(s, 3, results(s))
+	got, err := dag.New(s).Inputs(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,11 +247,11 @@ func TestInputs(t *testing.T) {
 		t.Error(d)
 	}
 	s.Tasks[3].Inputs = []muster.Input{{From: "many", Name: "x.pt"}}
-	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
+	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
 		t.Errorf("a missing artifact returns %v", err)
 	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}
-	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.TooLarge {
+	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("10,001 artifacts give %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func TestReads(t *testing.T) {
 		`"kind":"noop","input":{"a":[{"b":"${many.5.exit_code}"}]}`:                  {1: true},
 		`"run":"x","inputs":[{"from":"grid","name":"m"}],"env":{"A":"${train.foo}"}`: {0: true, 2: true},
 	} {
-		if d := cmp.Diff(want, dag.ReferencedStages(parse(t, user(fields)))); d != "" {
+		if d := cmp.Diff(want, dag.New(parse(t, user(fields))).Referenced()); d != "" {
 			t.Errorf("%s: %s", fields, d)
 		}
 	}
@@ -284,7 +284,7 @@ func TestCheck(t *testing.T) {
 		"${many.result.x}":                     "name the element",
 		"${many.4.result.x}":                   "no element 4",
 		"${grid.2.result.x}":                   "no element 2",
-		"${train.reslt.x}":                     "a stage has result, exit_code and artifacts",
+		"${train.reslt.x}":                     "a stage has result, exit_code, metrics, artifacts, index, matrix and item",
 		"${matrix.lr}":                         "this stage has no matrix",
 	} {
 		text := `{"tasks":[` + train + `,{"name":"use","needs":["many"],"run":["x"],"env":{"A":"` + ref + `"}},{"name":"late","kind":"noop"}]}`
@@ -318,7 +318,7 @@ func TestCheckedTemplatesResolve(t *testing.T) {
 		if len(dag.Check(s)) > 0 {
 			return
 		}
-		if _, err := dag.Resolve(s, 3, results(s)); err != nil && !strings.Contains(err.Error(), "the result of task") && !strings.Contains(err.Error(), "no artifact") {
+		if _, err := dag.New(s).Resolve(3, results(s)); err != nil && !strings.Contains(err.Error(), "the result of task") && !strings.Contains(err.Error(), "no artifact") {
 			t.Fatalf("%s was accepted, but: %v", text, err)
 		}
 	})

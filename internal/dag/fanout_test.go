@@ -21,7 +21,7 @@ func TestFanOut(t *testing.T) {
 	}
 	resolve := func(stage int, value string) (*muster.TaskSpec, error) {
 		code := 7
-		return dag.Resolve(spec, stage, func(int, int) (muster.Task, bool) {
+		return dag.New(spec).Resolve(stage, func(int, int) (muster.Task, bool) {
 			return muster.Task{Result: json.RawMessage(value), ExitCode: &code}, true
 		})
 	}

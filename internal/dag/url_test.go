@@ -20,7 +20,7 @@ func TestURLsAreInsertedForEachElement(t *testing.T) {
 	s := parse(t, user(`"run":["get","${train.artifact(\"model v1.pt\").url}","<${train.result.mine}>"],"array":"0-1",
 		"env":{"A":"${grid.*.artifacts.model v1.pt.url}","MINE":"${grid.*.result.mine}"},
 		"input":{"u":"${train.result.mine}","l":"${grid.*.artifact(\"model v1.pt\").url}","i":"${index}","plain":"${train.result}"}`))
-	resolved, err := dag.Resolve(s, 3, results(s))
+	resolved, err := dag.New(s).Resolve(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestURLsOfUnusualNames(t *testing.T) {
 		task := muster.Task{ID: muster.TaskID{Job: 1}, Artifacts: []muster.Artifact{{Name: name, SHA256: "ab"}}}
 		task.Result, _ = json.Marshal("http://h/x" + muster.ArtifactPath(task.ID, name)) //nolint:errchkjson // a string
 		s.Tasks[1].Run.Argv = s.Tasks[1].Run.Argv[1:]
-		resolved, err := dag.Resolve(s, 1, func(int, int) (muster.Task, bool) { return task, true })
+		resolved, err := dag.New(s).Resolve(1, func(int, int) (muster.Task, bool) { return task, true })
 		if err != nil {
 			t.Fatal(err)
 		}
