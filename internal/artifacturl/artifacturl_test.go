@@ -9,11 +9,11 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-func signer(t testing.TB) *Signer {
-	t.Helper()
+func signer(tb testing.TB) *Signer {
+	tb.Helper()
 	s, err := New([]byte("a secret of the server"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
