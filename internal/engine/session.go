@@ -74,7 +74,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
-			UnsupportedFeatures: h.Lacks, Projects: h.Projects, Token: h.Enrolment.Token, Pending: h.Enrolment.Pending,
+			UnsupportedFeatures: h.Lacks, Projects: h.Projects, Heartbeat: h.Heartbeat, Token: h.Enrolment.Token, Pending: h.Enrolment.Pending,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
@@ -91,7 +91,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
-	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop, SharedName: held.sharedName, Pending: held.pending}
+	w := &link.Welcome{Heartbeat: h.Heartbeat.Or(e.cfg.Sched.Heartbeat), Stop: held.stop, SharedName: held.sharedName, Pending: held.pending}
 	for _, a := range held.keep {
 		s.owned.add(a, 0)
 	}

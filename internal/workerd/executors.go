@@ -39,7 +39,8 @@ func (w *Worker) newExecutors(cred link.Credentials, env *process.Deps, models *
 	}
 	w.gauges.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
-	env.LogCap, env.AllowPrivateURLs, env.Server = int64(w.cfg.LogCap), w.cfg.AllowPrivate, withoutUser(w.cfg.Server)
+	env.LogCap, env.AllowPrivateURLs, env.TaskTimeout = int64(w.cfg.LogCap), w.cfg.AllowPrivate, w.cfg.Allow.DefaultTimeout()
+	env.Server = withoutUser(w.cfg.Server)
 	env.Checkpoints = &checkpoint.Uploader{Blobs: blobs, OnSaved: onSaved, Log: w.log}
 	managed, err := runtimes.New(runtimes.Config{
 		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,

@@ -47,6 +47,10 @@ var list = []mutant{
 }`,
 	},
 	{
+		tests: []string{"TestRootInContainersIsNotRootOfTheMachine"}, file: "internal/agent/container/userns.go",
+		guard: `p.UserNamespace = userns.Size`, without: `users.Mount = false`,
+	},
+	{
 		tests: []string{"TestTaskSeesNoKeyrings"}, file: "internal/agent/isolation/view/view_linux.go",
 		guard: `if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {`, without: `if err := error(nil); err != nil {`,
 	},
@@ -799,6 +803,22 @@ return nil, err
 	{
 		tests: []string{"TestWorkersRefuseVariablesThatTheirOwnersDoNotAllow"}, file: "internal/agent/session.go",
 		guard: `if why := policy.Check(a.cfg.Allow, spec); why != "" {`, without: `if why := policy.Check(nil, spec); why != "" {`,
+	},
+	{
+		tests: []string{"TestWorkersRefuseLongerTimeoutsThanTheirOwnersAllow"}, file: "internal/policy/policy.go",
+		guard: "if a != nil && a.MaxTaskTimeout > 0 && t.Timeout > a.MaxTaskTimeout {", without: "if false {",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "internal/workerd/executors.go",
+		guard: "w.cfg.AllowPrivate, w.cfg.Allow.DefaultTimeout()", without: "w.cfg.AllowPrivate, 0",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "allow.go",
+		guard: "return a.TaskTimeout.Or(a.MaxTaskTimeout)", without: "return a.TaskTimeout",
+	},
+	{
+		tests: []string{"TestWorkersRefuseMoreTasksThanTheirMaximum"}, file: "internal/agent/capacity.go",
+		guard: "case c.offer.MaxTasks > 0 && c.tasks >= c.offer.MaxTasks:", without: "case false:",
 	},
 	{
 		tests: []string{"TestWorkersRefuseMoreCoresThanTheyOffer"}, file: "internal/agent/capacity.go",
