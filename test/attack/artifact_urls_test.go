@@ -38,7 +38,9 @@ func newArtifactURLs(t *testing.T) *artifactURLs {
 	}})
 	e.Wait(job.ID, awaitTimeout)
 	tasks := e.Tasks(job.ID)
-	var result struct{ URL string }
+	var result struct {
+		URL string `json:"url"`
+	}
 	if err := json.Unmarshal(tasks[1].Result, &result); err != nil {
 		t.Fatalf("%s: %v; %s", tasks[1].Result, err, tasks[1].Message)
 	}
@@ -174,7 +176,9 @@ func TestSpecsCannotForgeURLs(t *testing.T) {
 		{Name: "use", Needs: []string{"forge"}, Env: map[string]string{"URL": "${forge.result.url}"}, Run: shell(`echo "{\"url\": \"$URL\"}" > $MUSTER_OUT/result.json`)},
 	}})
 	e.Wait(job.ID, awaitTimeout)
-	var result struct{ URL string }
+	var result struct {
+		URL string `json:"url"`
+	}
 	task := e.Tasks(job.ID)[1]
 	if err := json.Unmarshal(task.Result, &result); err != nil || result.URL != form {
 		t.Errorf("the next task got %s: %v %s", task.Result, err, task.Message)

@@ -82,7 +82,9 @@ func TestArtifactsByURL(t *testing.T) {
 			if want := "weights 4\nweights 4\nweights 5\n"; output != want {
 				t.Errorf("%s read %q, want %q: %s", task.Name, output, want, task.Message)
 			}
-			var result struct{ URL string }
+			var result struct {
+				URL string `json:"url"`
+			}
 			if err := json.Unmarshal(task.Result, &result); err != nil {
 				t.Fatal(err)
 			}

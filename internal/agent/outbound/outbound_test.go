@@ -102,3 +102,38 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+// TestOnlySignedURLsOfTheServerAreExcepted checks which requests to private addresses are possible.
+func TestOnlySignedURLsOfTheServerAreExcepted(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+		}
+	})
+	server, other := httptest.NewServer(handler), httptest.NewServer(handler)
+	defer server.Close()
+	defer other.Close()
+	client := &http.Client{Transport: ExceptServer(server.URL+"/", http.DefaultTransport, Transport(false)), CheckRedirect: Redirects(2)}
+	for _, c := range []struct {
+		method, url string
+		ok          bool
+	}{
+		{http.MethodGet, server.URL + "/a?signature=x", true},
+		{http.MethodGet, server.URL + "/a", false},
+		{http.MethodPost, server.URL + "/a?signature=x", false},
+		{http.MethodGet, other.URL + "/a?signature=x", false},
+		{http.MethodGet, server.URL + "/a?signature=x&to=" + url.QueryEscape(other.URL+"/?signature=x"), false},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, c.url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if (err == nil) != c.ok {
+			t.Errorf("%s %s: %v", c.method, c.url, err)
+		}
+	}
+}

@@ -247,11 +247,11 @@ func trainingInput(s Object, loads string) (Object, error) {
 // checkpointSource maps checkpoint.load: where the weights are that a training begins with. A task of a host is addressed by
 // its URL.
 func checkpointSource(load Object, loads string) (Object, error) {
-	if err := CheckFields(load, "spec.checkpoint.load", "type", "url", "path", "taskId", "filename", "base_url", "timeoutSec", "archive_format", "subdir"); err != nil {
+	if err := CheckFields(load, "spec.checkpoint.load", "type", "url", "path", "taskId", "filename", "base_url", "headers", "timeoutSec", "archive_format", "subdir"); err != nil {
 		return nil, err
 	}
 	to := Object{}
-	CopyFields(to, load, "url", "url", "subdir", "subdir")
+	CopyFields(to, load, "url", "url", "subdir", "subdir", "headers", "headers", "timeoutSec", "timeoutSec", "archive_format", "archive_format")
 	id, file := Text(load["taskId"]), cmp.Or(Text(load["filename"]), "final_model.tar.gz")
 	base := strings.TrimSuffix(cmp.Or(Text(load["base_url"]), loads), "/")
 	switch {

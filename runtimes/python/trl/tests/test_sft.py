@@ -1,7 +1,9 @@
 """Supervised kinds: fine_tuning, sft and lora_sft really learn, and what they leave can be used."""
 
+import http.server
 import json
 import tarfile
+import threading
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ def test_sft_memorises(task, llama):
     assert losses[0] > 4 and losses[-1] < 0.1
     assert result["status"] == "success" and result["jobType"] == "sft" and result["steps"] == 40
     assert result["modelUrl"] == "ipfs://{final_model.tar.gz}" and result["final_model_archive"] == "final_model.tar.gz"
+    assert result["final_model_archive_url"] == "artifact://{final_model.tar.gz}"
     assert result["finalMetrics"]["finalLoss"] == losses[-1] == result["computationData"]["loss"]
     assert result["tokens"] > 40 * 4 * 4 and result["trainable_parameters"] == result["parameters"]
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -65,6 +68,56 @@ def test_a_stage_goes_on_with_what_one_before_it_left(task, llama):
     assert [s["loss"] for s in task.steps()][0] < first_losses[0] / 2
     assert result["trainable_parameters"] == result["parameters"]
     assert result["jobType"] == "fine-tuning" and result["checkpointUrl"] == "ipfs://{checkpoint.tar.gz}"
+
+
+class Host(http.server.SimpleHTTPRequestHandler):
+    """Serves the archive of task 1.0 as a host of MLOC does, with a key, and by a signed URL."""
+
+    archive = b""
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        keyed = self.path == "/api/v1/results/1.0/files/final_model.tar.gz" and self.headers["Authorization"] == "Bearer k"
+        if not keyed and self.path != "/api/v1/tasks/1.0/artifacts/final_model.tar.gz?expires=9&signature=s":
+            return self.send_error(403)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.archive)))
+        self.end_headers()
+        self.wfile.write(self.archive)
+        return None
+
+
+def test_a_stage_loads_the_archive_of_one_before_it_by_url(task, llama, monkeypatch):
+    given = {"model": llama, "dataset": FACTS, "training": {**FAST, "max_steps": 20, "scheduler": "constant"}}
+    task.run("sft", given)
+    first = [s["loss"] for s in task.steps()]
+    Host.archive = (task.out / "final_model.tar.gz").read_bytes()
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Host)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{server.server_port}"
+    key = {"headers": {"Authorization": "Bearer k"}}
+    try:
+        monkeypatch.setenv("MUSTER_SERVER_URL", base)
+        signed = f"{base}/api/v1/tasks/1.0/artifacts/final_model.tar.gz?expires=9&signature=s"
+        monkeypatch.setenv("MUSTER_ALLOW_PRIVATE", "")
+        loads = [{"type": "http", "url": signed}, {"taskId": "1.0", "base_url": base, **key}]
+        for n, load in enumerate(loads):
+            for path in task.checkpoint.iterdir():
+                path.rename(task.folder / f"{n}-{path.name}")
+            task.run("sft", {**given, "checkpoint": {"load": load}})
+            assert task.steps()[0]["loss"] < first[0] / 2
+            monkeypatch.setenv("MUSTER_ALLOW_PRIVATE", "1")
+        reason, message = task.fails("sft", {**given, "checkpoint": {"load": {"taskId": "1.0", "base_url": base}}})
+        assert reason == "bad_input" and "responds with 403" in message
+        reason, message = task.fails("sft", {**given, "checkpoint": {"load": {"taskId": "1.0"}}})
+        assert reason == "bad_input" and "set base_url, or ORCHESTRATOR_BASE_URL" in message
+        monkeypatch.setenv("ORCHESTRATOR_BASE_URL", base)
+        task.run("sft", {**given, "checkpoint": {"load": {"taskId": "1.0", **key}}})
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_gpt2_and_a_text_file(task, gpt2):
