@@ -124,15 +124,16 @@ func object(v any) (map[string]json.RawMessage, error) {
 }
 
 // bounded returns the fields as they are stored: long and confidential values as their digests, and the last of too many fields as one.
-func (l fields) bounded() []muster.CacheField {
-	list := slices.Clone(l)
+func (l *fields) bounded() []muster.CacheField {
+	all := *l
+	list := slices.Clone(all)
 	for i := range list {
 		if f := &list[i]; len(f.Value) > maxValue || Confidential(f.Name) {
 			f.Value = "sha256:" + digest(fields{*f})
 		}
 	}
 	if len(list) > maxFields {
-		list = append(list[:maxFields-1:maxFields-1], muster.CacheField{Name: "others", Value: "sha256:" + digest(l[maxFields-1:])})
+		list = append(list[:maxFields-1:maxFields-1], muster.CacheField{Name: "others", Value: "sha256:" + digest(all[maxFields-1:])})
 	}
 	return list
 }
@@ -165,7 +166,7 @@ type Difference struct {
 func Differences(task, entry []muster.CacheField) []Difference {
 	var list []Difference
 	for len(task)+len(entry) > 0 {
-		c := 0
+		var c int
 		switch {
 		case len(task) == 0:
 			c = 1

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func TestNearest(t *testing.T) {
 	entry := func(name, kind string, values ...string) muster.CacheEntry {
 		e := muster.CacheEntry{Name: name, Kind: kind}
 		for i, v := range values {
-			e.Fields = append(e.Fields, muster.CacheField{Name: fmt.Sprint(i), Value: v})
+			e.Fields = append(e.Fields, muster.CacheField{Name: strconv.Itoa(i), Value: v})
 		}
 		return e
 	}

@@ -3,6 +3,7 @@ package simtest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -17,7 +18,7 @@ func (w *simulation) setCache(t *muster.TaskSpec) {
 		return
 	}
 	t.Cache = muster.CacheLifetime([]time.Duration{2 * time.Minute, time.Hour}[w.rng.IntN(2)])
-	t.Run = &muster.Command{Argv: []string{"compute", fmt.Sprint(w.rng.IntN(2))}}
+	t.Run = &muster.Command{Argv: []string{"compute", strconv.Itoa(w.rng.IntN(2))}}
 	if w.rng.IntN(3) > 0 { // as others have
 		t.Resources, t.Where, t.Env, t.Image, t.Isolation = muster.Request{}, muster.Where{}, nil, "", ""
 	}

@@ -2815,7 +2815,10 @@ export interface components {
             project?: string | null;
         };
         Python: {
+            extras?: string[] | null;
+            groups?: string[] | null;
             packages?: string[] | null;
+            project?: string;
             requirements?: string;
             version?: string;
         };
