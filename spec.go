@@ -8,7 +8,7 @@ import (
 // Limits of a spec.
 const (
 	MaxTasks        = 10_000_000 // tasks in a job
-	MaxStages       = 1_000      // stages in a job
+	MaxStages       = 10_000     // stages in a job
 	MaxSpecSize     = 1 << 20    // bytes of a spec as JSON
 	MaxResultSize   = 256 << 10  // bytes of a task's result
 	MaxGangSize     = 1_000      // members of a gang

@@ -26,6 +26,7 @@ type session struct {
 	remote bool // it is on another machine
 
 	remoteIP string
+	url      string        // of the server for the worker's tasks
 	pongs    chan struct{} // has an answer to a challenge
 	closed   chan struct{} // closed when it has ended
 	close    sync.Once     // of closed
@@ -51,7 +52,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	s := e.newSession(h.Worker, send)
 	s.name, s.bound, s.remote = h.Name, h.Enrolment, !isLoopback(h.RemoteIP)
-	s.remoteIP = h.RemoteIP
+	s.remoteIP, s.url = h.RemoteIP, h.ServerURL
 	if err := s.bind(&h.Offer); err != nil {
 		return nil, nil, err
 	}
@@ -373,7 +374,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.Secr
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {
-		a.Spec = dag.Bind(w.Spec, w.Element)
+		a.Spec = s.bindElement(&w)
 	}
 	f.Assign = append(f.Assign, a)
 }

@@ -100,6 +100,7 @@ type Hello struct {
 	// Alive asks the worker whether it still waits for the welcome, and returns an Unavailable error if it does not answer before ctx ends or
 	// has closed the connection. SessionHandler.Open may call it once; set by Serve.
 	Alive     func(ctx context.Context) error `json:"-"`
+	ServerURL string                          `json:"-"` // at which its tasks reach the server, set by the server's handler; "" if unknown
 	Enrolment Enrolment                       `json:"-"` // set by the server's handler
 }
 

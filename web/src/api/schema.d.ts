@@ -5753,6 +5753,12 @@ export interface operations {
                 attempt?: number;
                 /** @description let browsers save the file and not show it */
                 download?: boolean;
+                /** @description of a signed URL: when it ends, in seconds since 1970 */
+                expires?: number;
+                /** @description of a signed URL: hash of the file */
+                sha256?: string;
+                /** @description of a signed URL: its signature */
+                signature?: string;
             };
             header?: never;
             path: {
