@@ -2723,7 +2723,10 @@ export interface components {
             project?: string | null;
         };
         Python: {
+            extras?: string[] | null;
+            groups?: string[] | null;
             packages?: string[] | null;
+            project?: string;
             requirements?: string;
             version?: string;
         };
