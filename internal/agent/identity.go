@@ -81,9 +81,15 @@ const (
 	maxJoinResponse = 64 << 10         // bytes
 )
 
+// Registration is what a worker asks for when it joins.
+type Registration struct {
+	Name   string
+	Worker muster.WorkerID // its id; "" for one that the server makes
+}
+
 // Join exchanges a join token for an identity and saves it in the data dir. It retries until the server answers or ctx ends.
-func Join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, dir, "", log)
+func Join(ctx context.Context, client *http.Client, server *url.URL, token string, reg Registration, dir string, log *slog.Logger) (Identity, error) {
+	id, err := join(ctx, client, server, token, reg, dir, "", log)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -93,8 +99,8 @@ func Join(ctx context.Context, client *http.Client, server *url.URL, token, name
 // Rejoin is Join for a worker whose identity the server does not know. Once the server has accepted the token, cleanup removes everything
 // that belongs to the old identity, whose file is renamed. A crash at any time leaves the old identity or none. Without TLS the server must be that
 // which the worker knows: anything on the way could answer instead.
-func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
-	id, err := join(ctx, client, server, token, name, dir, old.Worker, log)
+func Rejoin(ctx context.Context, client *http.Client, server *url.URL, token string, reg Registration, dir string, old Identity, cleanup func() error, log *slog.Logger) (Identity, error) {
+	id, err := join(ctx, client, server, token, reg, dir, old.Worker, log)
 	if err != nil {
 		return Identity{}, err
 	}
@@ -163,14 +169,14 @@ func newSeed() string {
 }
 
 // join requests an identity until the server answers.
-func join(ctx context.Context, client *http.Client, server *url.URL, token, name, dir string, replaces muster.WorkerID, log *slog.Logger) (Identity, error) {
+func join(ctx context.Context, client *http.Client, server *url.URL, token string, reg Registration, dir string, replaces muster.WorkerID, log *slog.Logger) (Identity, error) {
 	id, err := joining(dir, token)
 	if err != nil {
 		return Identity{}, err
 	}
 	var pause backoff.Backoff
 	for {
-		joined, err := joinOnce(ctx, client, server, token, name, replaces, &id)
+		joined, err := joinOnce(ctx, client, server, token, reg, replaces, &id)
 		if err == nil {
 			id.Worker, id.ServerID, id.Server = joined.Worker, joined.Server, server.String()
 			return id, nil
@@ -185,10 +191,10 @@ func join(ctx context.Context, client *http.Client, server *url.URL, token, name
 	}
 }
 
-func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, name string, replaces muster.WorkerID, id *Identity) (joined link.Joined, err error) {
+func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token string, reg Registration, replaces muster.WorkerID, id *Identity) (joined link.Joined, err error) {
 	key, now := id.privateKey(), muster.NewTime(time.Now())
 	status, header, body, err := post(ctx, client, server, link.PathJoin, token, link.JoinRequest{
-		Name: name, PublicKey: publicOf(key), At: now, Proof: handshake.ProveJoin(key, auth.Hash(token), name, now), Replaces: replaces,
+		Name: reg.Name, Worker: reg.Worker, PublicKey: publicOf(key), At: now, Proof: handshake.ProveJoin(key, auth.Hash(token), reg.Name, now), Replaces: replaces,
 	})
 	if err != nil {
 		return joined, err
@@ -205,6 +211,9 @@ func joinOnce(ctx context.Context, client *http.Client, server *url.URL, token, 
 	}
 	if _, err := handshake.ParseServerID(joined.Server); err != nil {
 		return joined, muster.Errorf(muster.Invalid, "%s is not a muster server of this version: %w", server, err)
+	}
+	if reg.Worker != "" && joined.Worker != reg.Worker {
+		return joined, muster.Errorf(muster.Conflict, "the join token is for worker %[1]s, and not for %[2]s: start the worker with --worker-id %[1]s, or with another token", joined.Worker, reg.Worker)
 	}
 	return joined, nil
 }

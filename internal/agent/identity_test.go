@@ -75,7 +75,7 @@ func TestJoin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			u := joinServer(t, tc.statuses...)
-			id, err := Join(t.Context(), http.DefaultClient, u, "join-token", "gpu1", dir, quiet)
+			id, err := Join(t.Context(), http.DefaultClient, u, "join-token", Registration{Name: "gpu1"}, dir, quiet)
 			if tc.code != "" {
 				if muster.CodeOf(err) != tc.code || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want %s about %q", err, tc.code, tc.want)
@@ -97,12 +97,23 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+func TestJoinByTheTokenOfAnotherWorker(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Join(t.Context(), http.DefaultClient, joinServer(t), "join-token", Registration{Name: "gpu1", Worker: "w8"}, dir, slog.New(slog.DiscardHandler))
+	if muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "the join token is for worker w7, and not for w8") {
+		t.Errorf("got %v", err)
+	}
+	if _, ok, err := LoadIdentity(dir); ok || err != nil {
+		t.Errorf("there is an identity, %v", err)
+	}
+}
+
 func TestJoinStopsWithItsContext(t *testing.T) {
 	u := joinServer(t)
 	u.Host = "127.0.0.1:1"
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Join(ctx, http.DefaultClient, u, "join-token", "gpu1", t.TempDir(), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Join(ctx, http.DefaultClient, u, "join-token", Registration{Name: "gpu1"}, t.TempDir(), slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("joined a server that does not exist")
 	}
 }
@@ -138,7 +149,7 @@ func TestJoinWaitsAsTheServerSays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Join(t.Context(), srv.Client(), u, "join-token", "gpu1", t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
+	if _, err := Join(t.Context(), srv.Client(), u, "join-token", Registration{Name: "gpu1"}, t.TempDir(), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	if len(tries) != 2 || tries[1].Sub(tries[0]) < time.Second {

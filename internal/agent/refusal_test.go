@@ -111,7 +111,7 @@ func TestRejoinKeepsTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = Rejoin(t.Context(), tc.server.Client(), at, "token", "box", dir, tc.old, func() error {
+		_, err = Rejoin(t.Context(), tc.server.Client(), at, "token", Registration{Name: "box"}, dir, tc.old, func() error {
 			if !tc.joins {
 				t.Errorf("%s: the state of the worker is removed", name)
 			}

@@ -112,7 +112,7 @@ func TestAWorkerReplacesARefusedToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
-	id, err := agent.Join(t.Context(), http.DefaultClient, at, apitest.AdminToken, "box", dir, log)
+	id, err := agent.Join(t.Context(), http.DefaultClient, at, apitest.AdminToken, agent.Registration{Name: "box"}, dir, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,7 @@ var rules = map[string]rule{
 
 	"dialect/qubix": {ring: shell, internal: []string{"dialect/lenient", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "kind", "lru"}},
 
-	"dialect/trainforge":         {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/lenient", "dialect/trainforge/archive", "dialect/trainforge/project", "lru", "wake"}, external: []string{"golang.org/x/sync"}},
+	"dialect/trainforge":         {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "backoff", "client", "dialect", "dialect/bridge", "dialect/fleet", "dialect/lenient", "dialect/trainforge/archive", "dialect/trainforge/project", "lru", "spec", "wake"}, external: []string{"golang.org/x/sync"}},
 	"dialect/trainforge/archive": {ring: adapter, internal: []string{"dialect/lenient"}},
 	"dialect/trainforge/project": {ring: adapter, internal: []string{"agent/run", "dialect/trainforge/archive"}},
 
@@ -206,6 +206,7 @@ var rules = map[string]rule{
 	"cli/bench":    {ring: wiring},
 
 	"cli/artifacts": {ring: wiring},
+	"cli/importer":  {ring: wiring},
 	"cli/retention": {ring: wiring},
 	"cli/bridge":    {ring: wiring},
 	"cli/backup":    {ring: wiring},

@@ -35,6 +35,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/doctor"
 	"github.com/muster-dev/muster/internal/cli/execute"
 	"github.com/muster-dev/muster/internal/cli/fleet"
+	"github.com/muster-dev/muster/internal/cli/importer"
 	"github.com/muster-dev/muster/internal/cli/kinds"
 	"github.com/muster-dev/muster/internal/cli/retention"
 	"github.com/muster-dev/muster/internal/cli/runtime"
@@ -98,7 +99,7 @@ func (a *runner) commands() []*cli.Command {
 	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), execute.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
-		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.scheduleCommand(), a.cacheCommand(), a.planCommand(), kinds.Command(a.App),
+		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.scheduleCommand(), a.cacheCommand(), a.planCommand(), importer.Command(a.App), kinds.Command(a.App),
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), artifacts.Command(a.App), bench.Command(a.App),

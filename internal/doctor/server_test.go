@@ -71,7 +71,7 @@ func TestWorkerKeyIsChecked(t *testing.T) {
 	if err := os.MkdirAll(cfg.Data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	id, err := agent.Join(t.Context(), http.DefaultClient, at, joinToken, "rig", cfg.Data, discardLog)
+	id, err := agent.Join(t.Context(), http.DefaultClient, at, joinToken, agent.Registration{Name: "rig"}, cfg.Data, discardLog)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,10 +108,11 @@ func RemoteIPOf(r *http.Request) string {
 // JoinRequest is the body of a POST to PathJoin, authorized by a join token (or an
 // admin token).
 type JoinRequest struct {
-	Name      string      `json:"name"`
-	PublicKey []byte      `json:"public_key"` // Ed25519
-	At        muster.Time `json:"at"`         // by the worker's clock
-	Proof     []byte      `json:"proof"`      // of handshake.ProveJoin
+	Name      string          `json:"name"`
+	Worker    muster.WorkerID `json:"worker,omitempty"` // the id that it asks for; "" for one that the server makes
+	PublicKey []byte          `json:"public_key"`       // Ed25519
+	At        muster.Time     `json:"at"`               // by the worker's clock
+	Proof     []byte          `json:"proof"`            // of handshake.ProveJoin
 	// Replaces is the worker that this one was, "" for none. If that was revoked or quarantined, only a token for it lets the worker join.
 	Replaces muster.WorkerID `json:"replaces,omitempty"`
 }

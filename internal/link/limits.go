@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 // Limits of what a worker reports about itself and its attempts. They are far above what honest workers send.
@@ -68,6 +69,16 @@ func checkHello(h *Hello) error {
 		checkEach("held", h.Held, checkAttempt),
 		checkEach("stale", h.Stale, checkAttempt),
 	)
+}
+
+var workerID = lazyregexp.New(`^[A-Za-z0-9_-]+$`)
+
+// CheckWorkerID returns an error unless a worker may ask for this id, or id is "".
+func CheckWorkerID(id muster.WorkerID) error {
+	if id != "" && (len(id) > muster.MaxNameSize || !workerID.Get().MatchString(string(id))) {
+		return fieldErrorf("is %.80q: use letters, digits, - and _, at most %d", id, muster.MaxNameSize)
+	}
+	return nil
 }
 
 // CheckHeartbeat returns an error unless a worker may ask for this interval, or d is 0.

@@ -227,8 +227,8 @@ func (m *durations) count(d muster.Duration, sign int) {
 }
 
 // lowest returns the lowest duration, or 0 if there is none.
-func (m durations) lowest() (lowest muster.Duration) {
-	for d := range m {
+func (m *durations) lowest() (lowest muster.Duration) {
+	for d := range *m {
 		if lowest == 0 || d < lowest {
 			lowest = d
 		}
@@ -237,8 +237,8 @@ func (m durations) lowest() (lowest muster.Duration) {
 }
 
 // highest returns the highest duration, or 0 if there is none.
-func (m durations) highest() (highest muster.Duration) {
-	for d := range m {
+func (m *durations) highest() (highest muster.Duration) {
+	for d := range *m {
 		highest = max(highest, d)
 	}
 	return highest

@@ -147,6 +147,15 @@ func TestWorkersMayMissThreeOfTheirHeartbeats(t *testing.T) {
 	}
 }
 
+// TestNoNewWorkerHasTheNameOfAnotherAsItsID checks the case that a worker got its id before another one connected with that name.
+func TestNoNewWorkerHasTheNameOfAnotherAsItsID(t *testing.T) {
+	t.Parallel()
+	d := newEnv(t)
+	d.join("one", func(w *muster.Worker) { w.Name = "rack" })
+	d.refuse(muster.Invalid, sched.Joined{Worker: muster.Worker{ID: "rack", Name: "two"}})
+	d.join("one", func(w *muster.Worker) { w.Name = "rack" })
+}
+
 func TestUnreachableWorkerIsRemoved(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

@@ -50,6 +50,11 @@ func (s *State) join(now muster.Time, ev Joined) error {
 	}
 	i, known := s.find(ev.Worker.ID)
 	if !known {
+		for _, other := range s.workers {
+			if other.row.Name == string(ev.Worker.ID) {
+				return muster.Errorf(muster.Invalid, "the id %q is the name of another worker, whose tasks it would get: delete identity.json and choose another --worker-id", ev.Worker.ID)
+			}
+		}
 		w := newWorker(muster.Worker{ID: ev.Worker.ID, JoinedAt: now, Pending: ev.Worker.Pending})
 		s.workers = slices.Insert(s.workers, i, w)
 		s.out.removed = slices.DeleteFunc(s.out.removed, func(id muster.WorkerID) bool { return id == ev.Worker.ID })

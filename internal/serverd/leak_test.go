@@ -55,7 +55,7 @@ func TestSessionsDoNotLeak(t *testing.T) {
 	workers := make([]leakWorker, 20)
 	for i := range workers {
 		dir, name := t.TempDir(), fmt.Sprintf("box-%d", i)
-		id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", name, dir, log)
+		id, err := agent.Join(t.Context(), httpServer, at, "join-token-0123456789", agent.Registration{Name: name}, dir, log)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -144,6 +144,7 @@ type KeyBounds struct {
 type EnrolmentStore interface {
 	// Enroll inserts the key of a worker that joins by the key token, and takes one of its Uses. It is Forbidden if there is none left, and
 	// Unavailable if the worker would wait for approval and MaxPending others do. k.Project, Bounds, Approval and JoinedBy become those of the token.
+	// It is a Conflict if another worker has, had or may get the id k.Worker, or has it as its name; unless the token is for one worker, whose id k gets.
 	// If a worker has joined by the token with the same Hash, Enroll returns its key and takes no use; if by another one, it is a Conflict.
 	// It is Forbidden if a key of the worker replaces, which may be "", was revoked or quarantined, unless the token is bound to that worker. A worker
 	// that joins by such a token has the JoinedBy of the token, if it has one.

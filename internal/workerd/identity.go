@@ -19,6 +19,9 @@ import (
 // identity returns the worker's identity. The worker joins the server if it has none.
 func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, error) {
 	id, ok, err := agent.LoadIdentity(w.cfg.Data)
+	if ok && w.cfg.WorkerID != "" && id.Worker != w.cfg.WorkerID {
+		return id, muster.Errorf(muster.Conflict, "%s is the data directory of worker %s, and not of %s: use another --data, or leave out --worker-id", w.cfg.Data, id.Worker, w.cfg.WorkerID)
+	}
 	if ok || err != nil {
 		return id, err
 	}
@@ -31,10 +34,14 @@ func (w *Worker) identity(ctx context.Context, name string) (agent.Identity, err
 		if err != nil {
 			return err
 		}
-		id, err = agent.Join(ctx, w.http, w.server, token, name, w.cfg.Data, w.log)
+		id, err = agent.Join(ctx, w.http, w.server, token, w.registration(name), w.cfg.Data, w.log)
 		return err
 	})
 	return id, err
+}
+
+func (w *Worker) registration(name string) agent.Registration {
+	return agent.Registration{Name: name, Worker: w.cfg.WorkerID}
 }
 
 // recallName reads the name of the last start with a name, unless this start has one.
@@ -118,7 +125,7 @@ func (w *Worker) rejoin(ctx context.Context, cause error, previous agent.Identit
 		if err != nil {
 			return err
 		}
-		_, err = agent.Rejoin(ctx, w.http, w.server, token, name, w.cfg.Data, previous, forget, w.log)
+		_, err = agent.Rejoin(ctx, w.http, w.server, token, w.registration(name), w.cfg.Data, previous, forget, w.log)
 		return err
 	})
 	switch {

@@ -35,7 +35,7 @@ func TestRejoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := t.TempDir()
-	first, err := agent.Join(t.Context(), s.Client(), at, "token", "box", data, slog.New(slog.DiscardHandler))
+	first, err := agent.Join(t.Context(), s.Client(), at, "token", agent.Registration{Name: "box"}, data, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ type Config struct {
 	ClientKey     string // file with its key
 	// NewToken makes a join token when one is needed and Token is ""; nil for none. The worker that joins again by it is "" for the first join.
 	NewToken       func(ctx context.Context, worker muster.WorkerID) (string, error)
-	Name           string // "" means that of the last start with a name, else the hostname
+	WorkerID       muster.WorkerID // that the worker asks for when it joins; "" means that the server makes one
+	Name           string          // "" means that of the last start with a name, else the hostname
 	Tags           []string
 	Labels         map[string]string
 	Price          float64            // per hour
@@ -150,6 +151,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	}
 	if err := link.CheckAddress(cfg.Address); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--address %w", err)
+	}
+	if err := link.CheckWorkerID(cfg.WorkerID); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--worker-id %w", err)
 	}
 	if err := link.CheckHeartbeat(cfg.Heartbeat); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--heartbeat %w", err)

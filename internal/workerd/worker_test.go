@@ -198,6 +198,27 @@ func TestRestartedWorkerKeepsItsIdentity(t *testing.T) {
 	}
 }
 
+// TestWorkerHasTheIDThatItAskedFor checks that the id holds over restarts, and that the data directory is not taken for another id.
+func TestWorkerHasTheIDThatItAskedFor(t *testing.T) {
+	s, c := begin(t)
+	data := t.TempDir()
+	with := func(id muster.WorkerID) *workerd.Worker {
+		return newWorker(t, s, func(cfg *workerd.Config) { cfg.Data, cfg.WorkerID = data, id })
+	}
+	for _, id := range []muster.WorkerID{"rack-1", "rack-1", ""} {
+		stop := background(t, with(id).Run)
+		submit(t, c, `{"tasks":[{"kind":"noop"}]}`)
+		stop()
+	}
+	ws, err := c.Workers(t.Context())
+	if err != nil || len(ws) != 1 || ws[0].ID != "rack-1" {
+		t.Errorf("the workers are %+v, %v", ws, err)
+	}
+	if err := with("rack-2").Run(t.Context()); muster.CodeOf(err) != muster.Conflict || !strings.Contains(err.Error(), "of worker rack-1, and not of rack-2") {
+		t.Errorf("with another id: %v", err)
+	}
+}
+
 // TestHeartbeatsReportTheDisk checks that the server knows how full the disk under a worker's data dir is.
 func TestHeartbeatsReportTheDisk(t *testing.T) {
 	s, c := begin(t)
@@ -233,6 +254,9 @@ func TestConfigIsValidated(t *testing.T) {
 		"must not be negative":  {Server: "http://localhost:8700", Data: "d", Slots: -1},
 		"invalid tag":           {Server: "http://localhost:8700", Data: "d", Tags: []string{"a", "b c"}},
 		"is not a server's URL": {Server: "ftp://localhost", Data: "d"},
+		"--worker-id is":        {Server: "http://localhost:8700", Data: "d", WorkerID: "a b"},
+		"--heartbeat is 500ms":  {Server: "http://localhost:8700", Data: "d", Heartbeat: muster.Duration(500 * time.Millisecond)},
+		"is longer than --max-": {Server: "http://localhost:8700", Data: "d", Allow: muster.Allow{TaskTimeout: 2, MaxTaskTimeout: 1}},
 		`--address is "http:`:   {Server: "http://localhost:8700", Data: "d", Address: "http://10.0.0.7"},
 	} {
 		if _, err := workerd.New(cfg, slog.New(slog.DiscardHandler)); muster.CodeOf(err) != muster.Invalid || !strings.Contains(err.Error(), want) {

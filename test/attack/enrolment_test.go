@@ -401,6 +401,44 @@ func TestExpiredTokensLetNoWorkerJoin(t *testing.T) {
 	}
 }
 
+// TestWorkersDoNotGetTheIDOfAnother lets a worker ask for an id by which another one is known, whose tasks, history and reports it would get: it is refused.
+func TestWorkersDoNotGetTheIDOfAnother(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	join := func(id muster.WorkerID) (link.Joined, error) {
+		var joined link.Joined
+		request := testworker.JoinRequest(mustertest.JoinToken, "thief", newKeyPair(t))
+		request.Worker = id
+		err := testworker.Post(t.Context(), e.http, e.url(link.PathJoin), mustertest.JoinToken, request, &joined)
+		return joined, err
+	}
+	chosen, err := join("rack-1_a")
+	if err != nil || chosen.Worker != "rack-1_a" {
+		t.Fatalf("a new id: %+v, %v", chosen, err)
+	}
+	victim, removed := e.join("victim"), e.join("removed")
+	if _, f := e.greet(victim, "called-victim", nil); f.Welcome == nil {
+		t.Fatalf("the victim is answered %+v", f)
+	}
+	conn, f := e.greet(removed, "removed", nil)
+	if f.Welcome == nil {
+		t.Fatalf("the other worker is answered %+v", f)
+	}
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	e.Await("the worker is removed", awaitTimeout, func() error { return e.Client.RemoveWorker(t.Context(), string(removed.Worker)) })
+	for name, id := range map[string]muster.WorkerID{
+		"that has not connected yet": chosen.Worker, "of a connected worker": victim.Worker, "of a removed worker": removed.Worker,
+		"that is a name": "called-victim",
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := join(id)
+			refusedBy(t, "a join", err, http.StatusConflict, "choose another --worker-id")
+		})
+	}
+}
+
 // TestNoWorkerHasTheIDOfAnotherAsItsName lets a worker take the id of another one as its name, as which it would get the tasks that are for that
 // worker only: it is refused.
 func TestNoWorkerHasTheIDOfAnotherAsItsName(t *testing.T) {

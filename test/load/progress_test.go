@@ -94,7 +94,7 @@ func startTraining(b *testing.B, c *mustertest.Cluster, reporting *atomic.Bool) 
 	for i := range trainingWorkers {
 		dir := b.TempDir()
 		name, log := fmt.Sprintf("training-%d", i), slog.New(slog.DiscardHandler)
-		id, err := agent.Join(ctx, http.DefaultClient, server, mustertest.JoinToken, name, dir, log)
+		id, err := agent.Join(ctx, http.DefaultClient, server, mustertest.JoinToken, agent.Registration{Name: name}, dir, log)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -319,6 +319,22 @@ return nil, err
 		guard: `for i := range joined {`, without: `for i := range joined[:0] {`,
 	},
 	{
+		tests: []string{"TestWorkersDoNotGetTheIDOfAnother/that_has_not_connected_yet"}, file: "internal/store/sqlite/keys.go",
+		guard: "UNION ALL SELECT worker FROM api_key WHERE worker = ?1\n", without: "\n",
+	},
+	{
+		tests: []string{"TestWorkersDoNotGetTheIDOfAnother/of_a_connected_worker"}, file: "internal/store/sqlite/keys.go",
+		guard: "} else if taken {", without: "} else if taken && false {",
+	},
+	{
+		tests: []string{"TestWorkersDoNotGetTheIDOfAnother/of_a_removed_worker"}, file: "internal/store/sqlite/keys.go",
+		guard: "const takenID = `SELECT worker FROM revoked_key WHERE worker = ?1", without: "const takenID = `SELECT worker FROM revoked_key WHERE worker = ?1 AND 0",
+	},
+	{
+		tests: []string{"TestWorkersDoNotGetTheIDOfAnother/that_is_a_name"}, file: "internal/store/sqlite/keys.go",
+		guard: "WHERE id = ?1 OR name = ?1", without: "WHERE id = ?1",
+	},
+	{
 		tests: []string{"TestNoWorkerHasTheIDOfAnotherAsItsName"}, file: "internal/sched/session.go",
 		guard: "err == nil && named.row.ID != ev.Worker.ID {", without: "err == nil && named.row.ID != ev.Worker.ID && false {",
 	},

@@ -71,7 +71,7 @@ var attackedCommands = []attackedCommand{
 	{name: "cp", args: "1:evil.sh -"}, {name: "cp", args: "1:none ."},
 	{name: "run", args: "--name evil -- sh {}", kind: stream}, {name: "run", args: "-d -- true"},
 	{name: "submit", args: "spec.yaml"}, {name: "submit", args: "spec.yaml -o json"}, {name: "rerun", args: "4"}, {name: "plan", args: "spec.yaml"},
-	{name: "kinds"}, {name: "kinds show", args: "embedding"}, {name: "kinds check", local: ownData},
+	{name: "import", local: ownData}, {name: "kinds"}, {name: "kinds show", args: "embedding"}, {name: "kinds check", local: ownData},
 	{name: "edit", args: "3 --priority 5"}, {name: "keep", args: "4"}, {name: "unkeep", args: "4"}, {name: "cancel", args: "3"}, {name: "retry", args: "2"}, {name: "rm", args: "4"},
 	{name: "workers"}, {name: "workers", args: "-q"}, {name: "workers show", args: "rig"}, {name: "workers pause", args: "rig"}, {name: "workers resume", args: "rig"}, {name: "workers heal", args: "rig"}, {name: "workers reset", args: "none"}, {name: "workers approve", args: "rig"},
 	{name: "workers drain", args: "rig --deadline 1h", until: "draining", keys: "\x03"}, {name: "workers remove", args: "none"},

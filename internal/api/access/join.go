@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"net/http"
@@ -35,9 +36,12 @@ type joinInput struct{ Body link.JoinRequest }
 func (a *Access) joinWorker(ctx context.Context, in *joinInput) (*rest.Response[link.Joined], error) {
 	now := muster.NewTime(time.Now())
 	key := store.Key{
-		ID: newID(), Name: in.Body.Name, Hash: handshake.KeyHash(in.Body.PublicKey), Role: string(auth.Worker), Worker: muster.WorkerID("w-" + strings.ToLower(rand.Text()[:12])), CreatedAt: now,
+		ID: newID(), Name: in.Body.Name, Hash: handshake.KeyHash(in.Body.PublicKey), Role: string(auth.Worker), Worker: cmp.Or(in.Body.Worker, muster.WorkerID("w-"+strings.ToLower(rand.Text()[:12]))), CreatedAt: now,
 	}
 	err := checkName(key.Name)
+	if wrong := link.CheckWorkerID(in.Body.Worker); err == nil && wrong != nil {
+		err = muster.Errorf(muster.Invalid, "the worker's id %w", wrong)
+	}
 	if err == nil {
 		err = handshake.CheckJoin(in.Body.PublicKey, bearerHash(ctx), in.Body.Name, in.Body.At, in.Body.Proof)
 	}

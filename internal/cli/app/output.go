@@ -88,7 +88,7 @@ func (a *App) Print(f OutputOptions, v any, ids []string, draw func() error) err
 		}
 		return WriteOutput(a.Out, append(data, '\n'))
 	case f.Output == "yaml":
-		data, err := toYAML(v)
+		data, err := YAML(v)
 		if err != nil {
 			return err
 		}
@@ -242,7 +242,7 @@ func (l *Listing[T]) writeItem(a *App, v T, n int) error {
 		}
 		return WriteOutput(a.Out, append([]byte(start), data...))
 	default:
-		data, err := toYAML([]T{v})
+		data, err := YAML([]T{v})
 		if err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
-// toYAML converts the JSON of v, so that both formats have the same fields in the same order.
-func toYAML(v any) ([]byte, error) {
+// YAML converts the JSON of v, so that both formats have the same fields in the same order.
+func YAML(v any) ([]byte, error) {
 	data, err := toJSON(v, "")
 	if err != nil {
 		return nil, err

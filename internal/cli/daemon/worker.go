@@ -41,6 +41,7 @@ func (c *workerOptions) flags() []cli.Flag {
 	w := &c.worker
 	return slices.Concat([]cli.Flag{
 		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
+		app.Option{Name: "worker-id", Value: "id", Usage: "ID of the worker, for its first start; no other worker may have or have had it (default: random)", Group: group}.WithEnv().StringVar((*string)(&w.WorkerID)),
 		app.Option{Name: "tags", Aliases: []string{"tag"}, Usage: "Tags in addition to the detected ones", Group: group}.WithEnv().ListVar(&w.Tags),
 		app.Option{Name: "label", Usage: "Label of the worker; may be repeated", Group: group}.MapVar(&w.Labels),
 		app.Option{Name: "price", Usage: "Price per hour; jobs can set a maximum", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),

@@ -404,7 +404,7 @@ func (w *Worker) joinServer(ctx context.Context) error {
 	if err := os.MkdirAll(w.dir(), 0o700); err != nil {
 		return muster.Errorf(muster.Unavailable, "cannot create the worker's directory: %w", err)
 	}
-	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.JoinToken, w.facts.Name, w.dir(), w.log)
+	_, err := agent.Join(ctx, w.fleet.cfg.Server.HTTP, w.fleet.server, w.fleet.cfg.Server.JoinToken, agent.Registration{Name: w.facts.Name}, w.dir(), w.log)
 	if err != nil && ctx.Err() != nil {
 		return muster.Errorf(muster.Unavailable, "the worker did not join the server in time: %w", err)
 	}

@@ -31,9 +31,17 @@ const (
 // resources. It fails with InvalidSpec if Muster's kinds cannot do it, with the reason. loads are addresses in front of
 // results of this or another host, for checkpoint.load without a url; "" if there is none.
 func ToMuster(d Document, loads string) (muster.TaskSpec, error) {
-	t := muster.TaskSpec{Kind: TaskType(d), Resources: ResourceRequest(d.Spec)}
-	var input Object
-	var err error
+	t, input, err := toMuster(d, loads)
+	if err != nil {
+		return t, err
+	}
+	t.Input, err = Encode(Escape(input))
+	return t, err
+}
+
+// toMuster is ToMuster with the input apart, in which references are not escaped.
+func toMuster(d Document, loads string) (t muster.TaskSpec, input Object, err error) {
+	t = muster.TaskSpec{Kind: TaskType(d), Resources: ResourceRequest(d.Spec)}
 	switch t.Kind {
 	case "echo":
 		input = d.Spec
@@ -44,11 +52,7 @@ func ToMuster(d Document, loads string) (muster.TaskSpec, error) {
 	default:
 		err = InvalidSpec("Muster has no kind that does what taskType %s means to MLOC", Truncate(t.Kind, muster.MaxNameSize))
 	}
-	if err != nil {
-		return t, err
-	}
-	t.Input, err = Encode(Escape(input))
-	return t, err
+	return t, input, err
 }
 
 // InvalidSpec is the error of a document that cannot be read, or that one of the sides cannot carry out.
@@ -94,14 +98,18 @@ func CopyFields(to, from Object, fields ...string) {
 	}
 }
 
-// CheckFields fails if an object has other fields than these. What is empty or false asks for nothing.
+// CheckFields fails if an object has other fields than these, and names them in the error. What is empty or false asks for nothing.
 func CheckFields(o Object, at string, fields ...string) error {
+	var other []muster.FieldError
 	for _, k := range slices.Sorted(maps.Keys(o)) {
 		if !slices.Contains(fields, k) && !IsEmpty(o[k]) {
-			return InvalidSpec("Muster's workers do not have %s.%s", at, Truncate(k, MaxID))
+			other = append(other, muster.FieldError{Path: at + "." + Truncate(k, MaxID), Message: "Muster's workers do not have it"})
 		}
 	}
-	return nil
+	if len(other) == 0 {
+		return nil
+	}
+	return &muster.Error{Code: muster.InvalidSpec, Message: "Muster's workers do not have " + other[0].Path, Fields: other}
 }
 
 // IsEmpty reports whether a value is empty, zero or false.

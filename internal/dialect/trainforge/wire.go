@@ -286,15 +286,24 @@ func (r *resources) isDefault() bool {
 // request returns what the resources ask for. What they ask for by default, or by a guess of TrainForge's tools, is one GPU where a worker has one, as
 // gpus says, and nothing else.
 func (r *resources) request(gpus bool) (muster.Request, error) {
-	var q muster.Request
-	if r.isDefault() || r.GPU != nil && r.GPU.guess {
+	if r.isDefault() {
+		var q muster.Request
 		if gpus {
 			q.GPUs.Count = 1
 		}
-		if r.isDefault() {
-			return q, nil
-		}
-	} else if r.GPU != nil {
+		return q, nil
+	}
+	q, err := r.written()
+	if gpus && r.GPU != nil && r.GPU.guess {
+		q.GPUs.Count = 1
+	}
+	return q, err
+}
+
+// written returns what is written, without a GPU by a guess.
+func (r *resources) written() (muster.Request, error) {
+	var q muster.Request
+	if r.GPU != nil && !r.GPU.guess {
 		n := r.GPU.number
 		if !(n >= 0 && n <= 1024) || n != math.Trunc(n) {
 			return q, muster.Errorf(muster.Invalid, "resources.gpu is not a number of GPUs")

@@ -105,6 +105,12 @@ func (r row) key(k *store.Key) {
 	optText(r, &k.Quarantined)
 }
 
+// takenID finds a worker that has, had or may get an id, or has it as its name.
+const takenID = `SELECT worker FROM revoked_key WHERE worker = ?1
+	UNION ALL SELECT worker FROM api_key WHERE worker = ?1
+	UNION ALL SELECT id FROM worker WHERE id = ?1 OR name = ?1
+	UNION ALL SELECT id FROM api_key INDEXED BY api_key_bounds WHERE bounds IS NOT NULL AND bounds ->> '$.worker' = ?1 LIMIT 1`
+
 // Enroll implements store.EnrolmentStore.
 func (s *Store) Enroll(ctx context.Context, token string, replaces muster.WorkerID, k store.Key) (store.Key, error) {
 	err := s.writeTx(ctx, func(c *conn) error {
@@ -137,6 +143,13 @@ func (s *Store) Enroll(ctx context.Context, token string, replaces muster.Worker
 		if repeated {
 			k = old
 			return nil
+		}
+		if !own {
+			if _, taken, err := first(c, takenID, values(string(k.Worker)), text[string]); err != nil {
+				return err
+			} else if taken {
+				return muster.Errorf(muster.Conflict, "the id %[1]s is that of another worker, or was, or is the name of one: choose another --worker-id, or join with the token of muster workers reset %[1]s", k.Worker)
+			}
 		}
 		k.Project, k.Approval, k.JoinedBy = by.Project, by.Approval, joinedBy
 		if k.Bounds = by.Bounds; own {

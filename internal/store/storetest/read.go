@@ -196,6 +196,13 @@ func enrolment(t *testing.T, f *fixture) {
 			t.Errorf("a worker's key is %+v", k)
 		}
 	}
+	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{{ID: "w-away", Name: "named", State: muster.WorkerGone}}})
+	for _, taken := range []muster.WorkerID{first.Worker, "w-away", "named"} {
+		k := worker(16)
+		k.Worker = taken
+		_, err := f.Enroll(t.Context(), "t1", "", k)
+		wantCode(t, "a join with the id of another worker", err, muster.Conflict)
+	}
 	wantEqual(t, "tags", []string{"eu", "trusted"}, must(f.BoundTags(t.Context()))(t))
 	_, err = f.Enroll(t.Context(), "t2", "", worker(11))
 	wantCode(t, "a join by an unknown key", err, muster.Unauthenticated)

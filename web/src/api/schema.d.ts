@@ -2239,6 +2239,7 @@ export interface components {
             proof: string;
             public_key: string;
             replaces?: string | null;
+            worker?: string | null;
         };
         Joined: {
             server: string;
