@@ -199,6 +199,7 @@ var rules = map[string]rule{
 	"cli/bench":    {ring: wiring},
 
 	"cli/artifacts": {ring: wiring},
+	"cli/results":   {ring: wiring},
 	"cli/retention": {ring: wiring},
 	"cli/bridge":    {ring: wiring},
 	"cli/backup":    {ring: wiring},
