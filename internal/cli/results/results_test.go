@@ -9,6 +9,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -367,4 +368,36 @@ func anyJSON(depth int) *rapid.Generator[any] {
 			rapid.Map(rapid.MapOfN(rapid.StringMatching(`[a-cA=.é ]{0,3}`), anyJSON(depth-1), 0, 4), func(v map[string]any) any { return v }))
 	}
 	return rapid.OneOf(scalars...)
+}
+
+// TestOtherReadersOfParquet checks that DuckDB and Arrow read a file with the types and values that it has.
+func TestOtherReadersOfParquet(t *testing.T) {
+	if exec.CommandContext(t.Context(), "python3", "-c", "import duckdb, pyarrow").Run() != nil {
+		t.Skip("skipped: python3 has no DuckDB and PyArrow")
+	}
+	name := filepath.Join(t.TempDir(), "a.parquet")
+	a := &app.App{Out: term.Screen{Writer: io.Discard}, Err: term.Screen{Writer: io.Discard}}
+	all := func(yield func(row, error) bool) {
+		for _, r := range rows(sweep(), `{"loss": 0.5, "Loss": 1, "ok": true, "list": [1], "mixed": 1}`, `{"loss": 2, "mixed": "é"}`, ``) {
+			r.task.FinishedAt = 1764331200005
+			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+	if err := write(t.Context(), a, Target{Format: Parquet, File: name}, all); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "python3", "-c", `
+import sys, duckdb, pyarrow.parquet as pq
+table = pq.read_table(sys.argv[1])
+print(table.schema.field("finished_at").type, table.schema.field("result.loss").type, table.schema.field("result.Loss").type)
+print(table.column("result.mixed").to_pylist(), table.column("result.list").to_pylist())
+print(duckdb.sql(f"""select task, "param.lr", "result.loss", "result.ok", epoch_ms(finished_at) from '{sys.argv[1]}' where job = 17 order by "result.loss" desc nulls last""").fetchall())
+`, name).CombinedOutput()
+	want := "timestamp[ms, tz=UTC] double int64\n['1', 'é', None] ['[1]', None, None]\n" +
+		"[('17.1', 0.01, 2.0, None, 1764331200005), ('17.0', 0.1, 0.5, True, 1764331200005), ('17.2', 1.0, None, None, 1764331200005)]\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v:\n%swant\n%s", err, out, want)
+	}
 }
