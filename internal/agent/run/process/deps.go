@@ -17,9 +17,11 @@ type Deps struct {
 
 	Transfer         Transfer
 	Logs             Logs
-	LogCap           int64 // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
-	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
-	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
+	LogCap           int64           // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
+	TaskTimeout      muster.Duration // of tasks that set none; 0 means no timeout
+	LogRate          int64           // bytes per second that a task may print; 0 means run.DefaultLogRate
+	AllowPrivateURLs bool            // scripts may be fetched from private addresses, and through the proxy of the environment
+	Server           string          // URL of the worker's server, from which kinds fetch artifacts whatever its address is
 	Supervisor       run.Supervisor
 	GPUs             run.DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
 	Meter            Meter               // nil: tasks are not measured
@@ -76,6 +78,11 @@ type Containers interface {
 	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
 	// log, step sets its step. A failure is a TaskError and leaves no container behind.
 	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
+	// Image pulls the image of a task as Create does, and returns the ID of its content and its name for messages.
+	Image(ctx context.Context, t *run.Task, logLine, step func(string)) (id, name string, err error)
+	// RunTool runs the command of a container that it creates, writes its output to w, and returns its exit code when the container is
+	// removed. A command that cannot be executed is a TaskError with reason StartFailed.
+	RunTool(ctx context.Context, b *run.ContainerSpec, w io.Writer) (int, error)
 	// Started says that a created container has started, so that what only its start needs is released.
 	Started(c *run.Container)
 	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.
