@@ -1,6 +1,7 @@
 package muster
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -45,6 +46,9 @@ type Task struct {
 	FinishedAt  Time               `json:"finished_at,omitzero"`
 	Synthesized bool               `json:"-"` // derived from its group: it has no row of its own
 }
+
+// OnlyOutput reports whether the result of t is the one of a program that wrote none: its exit code and the end of its output.
+func (t *Task) OnlyOutput() bool { return bytes.HasPrefix(t.Result, []byte(`{"exit_code":`)) }
 
 // Headline returns the first line of a message of a task. If the program failed by itself, the following lines are the last ones that it
 // printed on standard error.

@@ -207,6 +207,7 @@ var rules = map[string]rule{
 
 	"cli/artifacts": {ring: wiring},
 	"cli/importer":  {ring: wiring},
+	"cli/results":   {ring: wiring},
 	"cli/retention": {ring: wiring},
 	"cli/bridge":    {ring: wiring},
 	"cli/backup":    {ring: wiring},

@@ -37,6 +37,7 @@ import (
 	"github.com/muster-dev/muster/internal/cli/fleet"
 	"github.com/muster-dev/muster/internal/cli/importer"
 	"github.com/muster-dev/muster/internal/cli/kinds"
+	"github.com/muster-dev/muster/internal/cli/results"
 	"github.com/muster-dev/muster/internal/cli/retention"
 	"github.com/muster-dev/muster/internal/cli/runtime"
 	"github.com/muster-dev/muster/internal/cli/term"
@@ -102,7 +103,7 @@ func (a *runner) commands() []*cli.Command {
 		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.scheduleCommand(), a.cacheCommand(), a.planCommand(), importer.Command(a.App), kinds.Command(a.App),
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
-		a.resultCommand(), artifacts.Command(a.App), bench.Command(a.App),
+		a.resultCommand(), results.Command(a.App), artifacts.Command(a.App), bench.Command(a.App),
 		fleet.Command(a.App), a.keysCommand(), audit.Command(a.App), a.secretsCommand(), a.notifyCommand(),
 	}, retention.AdminCommands(a.App), backup.Commands(a.App), []*cli.Command{
 		a.versionCommand(), a.CompletionCommand(),

@@ -1,10 +1,7 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
-	"encoding/json"
 	"math"
 
 	"github.com/urfave/cli/v3"
@@ -75,57 +72,4 @@ func (a *runner) logs(ctx context.Context, c *logsConfig, args []string) error {
 	p := follow.NewPrinter(server, a.Out, a.Err)
 	p.Timestamps, p.Failed = c.times, c.failed
 	return p.Print(ctx, sels, o)
-}
-
-type resultConfig struct {
-	remote.ServerOptions
-	output string
-}
-
-func (a *runner) resultCommand() *cli.Command {
-	c := &resultConfig{}
-	return a.NewCommand(app.Command{
-		Name: "result", Usage: "Print the results of tasks (their result.json)", Args: "JOB|TASK…", Complete: c.CompleteSelectors(), Category: app.CategoryResults,
-		Flags: append([]cli.Flag{
-			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Output format: json or yaml", Group: "Output"}.EnumVar(&c.output, "json", "yaml"),
-		}, c.Flags()...),
-		Description: "The result of one task is printed unchanged, those of several tasks as an object with the task numbers as keys.",
-		Run:         func(ctx context.Context, args []string) error { return a.result(ctx, c, args) },
-	})
-}
-
-func (a *runner) result(ctx context.Context, c *resultConfig, args []string) error {
-	server, sels, err := c.Select(ctx, args)
-	if err != nil {
-		return err
-	}
-	object, tasks := bytes.NewBufferString("{"), 0
-	var only muster.Task
-	var last json.RawMessage
-	for t, err := range remote.Tasks(ctx, server, sels, nil) {
-		if err != nil {
-			return err
-		}
-		tasks++
-		only = t
-		if len(t.Result) == 0 {
-			continue
-		}
-		if object.Len() > 1 {
-			object.WriteByte(',')
-		}
-		object.WriteString(`"` + t.ID.String() + `":`)
-		object.Write(t.Result)
-		last = t.Result
-	}
-	object.WriteByte('}')
-	switch {
-	case tasks == 1 && last == nil && !only.State.Final():
-		return muster.Errorf(muster.NotFound, "task %s is %s and has no result yet: use muster wait %s", only.ID, only.State, only.ID)
-	case last == nil:
-		return muster.Errorf(muster.NotFound, "no task of %s has written a result.json", args[0])
-	case tasks > 1:
-		last = object.Bytes()
-	}
-	return a.Print(app.OutputOptions{Output: cmp.Or(c.output, "json")}, last, nil, nil)
 }

@@ -71,7 +71,7 @@ func printSummary(ctx context.Context, a *app.App, server *client.Client, job mu
 			withFiles++
 		}
 		files = append(files, t.Artifacts...)
-		results = results || len(t.Result) > 0
+		results = results || len(t.Result) > 0 && !t.OnlyOutput() // which has been printed
 	}
 	if results && summary == SummaryFull {
 		a.Messagef("result: muster result %s", job.ID)

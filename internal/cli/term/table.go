@@ -1,7 +1,7 @@
 package term
 
 import (
-	"slices"
+	"iter"
 	"strings"
 )
 
@@ -17,6 +17,8 @@ type Column struct {
 type Table struct {
 	columns []Column
 	rows    [][]string
+	used    []int // width of the widest cell of each column
+	empty   bool  // there are no rows
 }
 
 const (
@@ -25,43 +27,84 @@ const (
 )
 
 // NewTable returns a table without rows.
-func NewTable(columns ...Column) *Table { return &Table{columns: columns} }
+func NewTable(columns ...Column) *Table {
+	return &Table{columns: columns, used: make([]int, len(columns)), empty: true}
+}
 
 // AddRow adds a row with one cell per column. Missing cells are empty.
-func (t *Table) AddRow(cells ...string) {
+func (t *Table) AddRow(cells ...string) { t.rows = append(t.rows, t.Measure(cells...)) }
+
+// Measure returns the cells of a row that Stream is to draw, whose widths it notes.
+func (t *Table) Measure(cells ...string) []string {
+	row := t.row(cells)
+	for i, cell := range row {
+		t.used[i] = max(t.used[i], Width(cell))
+	}
+	t.empty = false
+	return row
+}
+
+// row returns one cell per column.
+func (t *Table) row(cells []string) []string {
 	row := make([]string, len(t.columns))
 	for i := range row {
 		if i < len(cells) {
 			row[i] = Sanitize(cells[i])
 		}
 	}
-	t.rows = append(t.rows, row)
+	return row
 }
 
 // Draw writes the table without columns that are empty in all rows. To fit the screen, the widest cells are
 // truncated first, then the last columns are omitted.
 func (t *Table) Draw(s Screen) error {
+	return t.Stream(s, func(yield func([]string, error) bool) {
+		for _, row := range t.rows {
+			if !yield(row, nil) {
+				return
+			}
+		}
+	})
+}
+
+// blockLen is how many bytes of a table are written at once.
+const blockLen = 64 << 10
+
+// Stream is Draw for rows that are not in memory, all of which were measured. An error ends it.
+func (t *Table) Stream(s Screen, rows iter.Seq2[[]string, error]) error {
 	visible := t.visibleColumns()
 	widths := t.widths(s.Width, visible)
 	var b strings.Builder
+	flush := func() error {
+		_, err := s.Write([]byte(b.String()))
+		b.Reset()
+		return err
+	}
 	t.writeLine(&b, s, visible, widths, func(i int) (string, Style) { return t.columns[i].Title, Bold })
-	for _, row := range t.rows {
+	for cells, err := range rows {
+		if err != nil {
+			return err
+		}
+		row := t.row(cells)
 		t.writeLine(&b, s, visible, widths, func(i int) (string, Style) {
 			if style := t.columns[i].Style; style != nil {
 				return row[i], style(row[i])
 			}
 			return row[i], Plain
 		})
+		if b.Len() >= blockLen {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
 	}
-	_, err := s.Write([]byte(b.String()))
-	return err
+	return flush()
 }
 
 func (t *Table) visibleColumns() []int {
 	var visible []int
 	for i := range t.columns {
-		used := slices.ContainsFunc(t.rows, func(r []string) bool { return r[i] != "" })
-		if used || len(t.rows) == 0 {
+		if t.used[i] > 0 || t.empty {
 			visible = append(visible, i)
 		}
 	}
@@ -74,10 +117,7 @@ func (t *Table) widths(limit int, visible []int) []int {
 	widths := make([]int, len(t.columns))
 	total := columnGap * (len(visible) - 1)
 	for _, i := range visible {
-		widths[i] = Width(t.columns[i].Title)
-		for _, row := range t.rows {
-			widths[i] = max(widths[i], Width(row[i]))
-		}
+		widths[i] = max(Width(t.columns[i].Title), t.used[i])
 		total += widths[i]
 	}
 	if limit < 1 {

@@ -224,7 +224,7 @@ func (b *Bridge) fillFailure(ctx context.Context, end *bridge.FinalReport, c *co
 // result returns the result in the form of QUBIX's enhanced worker, with the fields of Muster's result.
 func (b *Bridge) result(ctx context.Context, end *bridge.FinalReport, t *muster.Task) (map[string]any, error) {
 	all := map[string]any{}
-	if raw := end.Result(); lenient.HasValue(raw) {
+	if raw := end.Result(); lenient.HasValue(raw) && (t == nil || !t.OnlyOutput()) {
 		if json.Unmarshal(raw, &all) != nil || all == nil {
 			all = map[string]any{"result": raw}
 		}
