@@ -30,18 +30,27 @@ const (
 	logFiles = 3
 )
 
-// Create implements process.Containers.
-func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error) {
+// checkImage returns the canonical name of the image of a task that may run in a container here.
+func (c *Containers) checkImage(spec *muster.TaskSpec) (ref string, err error) {
 	if err := c.Ready(); err != nil {
-		return nil, run.Failf(muster.EngineFailed, "the worker's container engine is not ready: %w", err)
+		return "", run.Failf(muster.EngineFailed, "the worker's container engine is not ready: %w", err)
 	}
-	spec := b.Task.Spec
 	if denial := policy.CheckContainer(c.cfg.Allow, spec); denial != "" {
-		return nil, run.Failf(muster.Rejected, "the worker rejects the container: %s", denial)
+		return "", run.Failf(muster.Rejected, "the worker rejects the container: %s", denial)
 	}
 	ref, ok := canonicalRef(spec.Image)
 	if !ok {
-		return nil, run.Failf(muster.TaskInvalid, "%q is not the name of an image", spec.Image)
+		return "", run.Failf(muster.TaskInvalid, "%q is not the name of an image", spec.Image)
+	}
+	return ref, nil
+}
+
+// Create implements process.Containers.
+func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error) {
+	spec := b.Task.Spec
+	ref, err := c.checkImage(spec)
+	if err != nil {
+		return nil, err
 	}
 	mounts, err := c.resolveMounts(spec)
 	if err != nil {
@@ -55,6 +64,9 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 		return nil, err
 	}
 	pullPolicy := containerOptions(spec).Pull
+	if b.Prepared && pullPolicy == muster.PullAlways {
+		pullPolicy = muster.PullMissing
+	}
 	for retried := false; ; retried = true {
 		img, err := c.ensureImage(ctx, ref, pullPolicy, from, logLine, step)
 		if err != nil {
@@ -212,7 +224,7 @@ func (c *Containers) newEngineSpec(b *run.ContainerSpec, img *docker.Image, abou
 	p := &docker.ContainerSpec{
 		Name: c.containerName(b.Task.Attempt), Image: img.ID,
 		Labels: map[string]string{LabelWorker: c.cfg.Worker, LabelAttempt: b.Task.Attempt.String(), LabelData: c.cfg.Dir},
-		Env:    mergePythonPath(b.Env, img.Env), Workdir: b.Dir, User: opts.User, Init: about.Init,
+		Env:    prependPath(mergePythonPath(b.Env, img.Env), b.Path, img.Env), Workdir: b.Dir, User: opts.User, Init: about.Init && !b.NoInit,
 		ShmSize: int64(opts.ShmSize), ReadOnly: opts.ReadOnly, LogSize: logSize, LogFiles: logFiles,
 		Memory: int64(grant.Memory), UnlimitedSwap: c.cfg.Swap, CPUs: min(grant.CPUs, float64(runtime.NumCPU())), PIDs: int64(cmp.Or(grant.PIDs, c.cfg.PIDs)),
 	}
@@ -302,6 +314,18 @@ func mergePythonPath(env, image []string) []string {
 		}
 	}
 	return out
+}
+
+// defaultPath is the PATH of a container whose image and environment have none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// prependPath returns env with a folder before its PATH, or that of the image.
+func prependPath(env []string, dir string, image []string) []string {
+	if dir == "" {
+		return env
+	}
+	path := cmp.Or(run.LookupEnv(env, "PATH"), run.LookupEnv(image, "PATH"), defaultPath)
+	return run.SetEnv(env, "PATH", dir+":"+path)
 }
 
 func hasEnv(env []string, name string) bool {
