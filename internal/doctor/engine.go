@@ -83,7 +83,7 @@ func (c *Config) askEngine(ctx context.Context, host string) engine {
 }
 
 // engines reports each engine, or how to install one. The one that a worker uses is the first.
-func (r *inspection) engines(context.Context) []Finding {
+func (r *inspection) engines(ctx context.Context) []Finding {
 	hosts := r.engineList()
 	switch {
 	case r.Engine == workerd.EngineNone:
@@ -109,7 +109,7 @@ func (r *inspection) engines(context.Context) []Finding {
 			f.Status, f.Fix = Note, "to use it instead of "+hosts[0].host+": `muster worker --engine "+e.host+"`"
 		}
 		list = append(list, f)
-		list = append(list, r.engineNotes(&e)...)
+		list = append(list, r.engineNotes(ctx, &e)...)
 	}
 	return append(list, r.stoppedDocker()...)
 }
@@ -230,7 +230,7 @@ func userName() string {
 	return "$USER"
 }
 
-func (r *inspection) engineNotes(e *engine) (list []Finding) {
+func (r *inspection) engineNotes(ctx context.Context, e *engine) (list []Finding) {
 	a := e.about
 	if a.API != "" && versions.LessThan(a.API, minAPI) {
 		list = append(list, newFinding("engine-version", Warning, "upgrade it", "%s at %s has version %s of the API; %s or newer is needed", a.Name, e.host, a.API, minAPI))
@@ -246,7 +246,7 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 		list = append(list, newFinding("engine-limits", Warning, "delegate control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
 			"%s at %s does not enforce limits: it has no control groups", a.Name, e.host))
 	}
-	switch users := userns.Describe(e.host, a, r.Data); {
+	switch users := userns.Describe(ctx, e.host, a, r.Data); {
 	case a.Rootless:
 		list = append(list, newFinding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside", a.Name, e.host))
 	case a.OS != "linux":

@@ -215,11 +215,11 @@ func TestUnusableEngine(t *testing.T) {
 		{docker.Info{Name: "docker", OS: "linux", Remapped: true}, "engine-users", OK},
 		{docker.Info{Name: "podman", OS: "linux", Rootless: true}, "engine-rootless", Note},
 	} {
-		found := r.engineNotes(&engine{host: "unix:///x", about: &c.about})
+		found := r.engineNotes(t.Context(), &engine{host: "unix:///x", about: &c.about})
 		wantFinding(t, found, c.name, c.status, "root in a container")
 	}
 	for v, old := range map[string]bool{"1.40": true, "1.41": false, "1.5": true, "1.51": false, "2.0": false, "": false} {
-		found := r.engineNotes(&engine{host: "tcp://x", about: &docker.Info{API: v}})
+		found := r.engineNotes(t.Context(), &engine{host: "tcp://x", about: &docker.Info{API: v}})
 		if slices.ContainsFunc(found, func(f Finding) bool { return f.Name == "engine-version" }) != old {
 			t.Errorf("%q is older: %t", v, !old)
 		}

@@ -19,7 +19,7 @@ import (
 
 // TestRootInContainersIsNotRootOfTheMachine states that root in a container of Podman, whose worker is root's, is on the machine a user without privileges whom no other
 // task has: files of the machine's root that it gets hold of, here by a mount that its worker's owner allows, on a file system that knows no map of users, it
-// can neither read nor change. Its outputs are collected as ever.
+// can neither read nor change. Its outputs are collected as usual.
 func TestRootInContainersIsNotRootOfTheMachine(t *testing.T) {
 	t.Parallel()
 	if !containertest.WithSubordinateIDs(t, "containers:1000000:655360") {
@@ -54,7 +54,7 @@ func TestRootInContainersIsNotRootOfTheMachine(t *testing.T) {
 			}
 			info, err := os.Stat(fmt.Sprintf("/proc/%d", pids[0]))
 			if err == nil {
-				users[info.Sys().(*syscall.Stat_t).Uid] = true //nolint:forcetypeassert // on Linux
+				users[info.Sys().(*syscall.Stat_t).Uid] = true
 			}
 			return err
 		})

@@ -364,6 +364,7 @@ func TestPodmanUserNamespaces(t *testing.T) {
 }
 
 func testPodman(t *testing.T) {
+	t.Helper()
 	host := containertest.StartPodman(t)
 	for name, test := range map[string]func(*containerEnv){
 		"ends": (*containerEnv).testEndings, "cancelled": (*containerEnv).testCancelled, "killed workers": func(b *containerEnv) { b.testOutlivesWorker(3, 4) },

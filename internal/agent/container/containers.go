@@ -153,8 +153,8 @@ func (c *Containers) Check(ctx context.Context) error {
 	}
 	var users userns.Description
 	if about != nil && err == nil {
-		users = userns.Describe(c.cfg.Engine.Host(), about, c.cfg.Dir)
-		c.findEngine(about)
+		users = userns.Describe(ctx, c.cfg.Engine.Host(), about, c.cfg.Dir)
+		c.findEngine(ctx, about)
 		c.cfg.Log.Info("user namespaces of containers", slog.String("of", string(users.Mode)), slog.String("why", users.Why))
 	}
 	c.mu.Lock()
@@ -168,11 +168,11 @@ func (c *Containers) Check(ctx context.Context) error {
 }
 
 // findEngine finds out where the engine looks for mounts.
-func (c *Containers) findEngine(about *docker.Info) {
+func (c *Containers) findEngine(ctx context.Context, about *docker.Info) {
 	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless {
 		return
 	}
-	e, err := userns.FindEngine(c.cfg.Engine.Host())
+	e, err := userns.FindEngine(ctx, c.cfg.Engine.Host())
 	if err != nil { // it may be a proxy
 		c.cfg.Log.Debug("the engine's process is unknown", slog.Any("error", err))
 	}

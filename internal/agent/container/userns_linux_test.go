@@ -47,7 +47,7 @@ func ownerOf(t *testing.T, path string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := info.Sys().(*syscall.Stat_t) //nolint:forcetypeassert // on Linux
+	st := info.Sys().(*syscall.Stat_t)
 	return fmt.Sprintf("%d:%d", st.Uid, st.Gid)
 }
 
@@ -106,7 +106,7 @@ func TestOwnUserNamespaces(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			uid := info.Sys().(*syscall.Stat_t).Uid //nolint:forcetypeassert // on Linux
+			uid := info.Sys().(*syscall.Stat_t).Uid
 			if uid < 1000000 || uid >= 1000000+655360 || (uid-1000000)%userns.Size != 0 || seen[uid] {
 				t.Errorf("root is user %d outside, after %v", uid, seen)
 			}

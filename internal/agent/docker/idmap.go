@@ -49,17 +49,20 @@ func (e *Engine) idMap(ctx context.Context, id string) (m IDMap, err error) {
 	}
 	var answer struct {
 		HostConfig struct {
-			IDMappings struct{ UidMap, GidMap []string } //nolint:revive // the names of the API
-		}
+			IDMappings struct {
+				Users  []string `json:"UidMap"`
+				Groups []string `json:"GidMap"`
+			} `json:"IDMappings"`
+		} `json:"HostConfig"`
 	}
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxInspection)).Decode(&answer); err != nil {
 		return m, err
 	}
-	m.Users, err = parseRanges(answer.HostConfig.IDMappings.UidMap)
+	m.Users, err = parseRanges(answer.HostConfig.IDMappings.Users)
 	if err != nil {
 		return m, err
 	}
-	m.Groups, err = parseRanges(answer.HostConfig.IDMappings.GidMap)
+	m.Groups, err = parseRanges(answer.HostConfig.IDMappings.Groups)
 	return m, err
 }
 

@@ -137,7 +137,7 @@ func querySocket(ctx context.Context, socket string, cdi []string, data string) 
 	}
 	e := &Engine{Name: info.Name, Version: strings.TrimPrefix(info.Version, "v"), Socket: socket, Rootless: info.Rootless, Remapped: info.Remapped, Runtimes: info.Runtimes}
 	e.setGPUs(len(info.CDI) > 0, cdi)
-	users := userns.Describe("unix://"+socket, info, data)
+	users := userns.Describe(ctx, "unix://"+socket, info, data)
 	e.Users = &Users{users.Mode, users.Why}
 	return e, nil
 }

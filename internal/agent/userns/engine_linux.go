@@ -1,6 +1,7 @@
 package userns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -21,8 +22,8 @@ type Engine struct {
 }
 
 // FindEngine returns the engine at host. It fails unless that is a process of root.
-func FindEngine(host string) (*Engine, error) {
-	conn, err := net.Dial("unix", strings.TrimPrefix(host, "unix://"))
+func FindEngine(ctx context.Context, host string) (*Engine, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
 	if err != nil {
 		return nil, err
 	}

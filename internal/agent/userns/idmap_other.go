@@ -2,13 +2,16 @@
 
 package userns
 
-import "errors"
+import (
+	"context"
+	"errors"
+)
 
 // Engine is for Linux only: elsewhere engines run in a virtual machine.
 type Engine struct{ root string }
 
 // FindEngine fails.
-func FindEngine(string) (*Engine, error) { return nil, errors.ErrUnsupported }
+func FindEngine(context.Context, string) (*Engine, error) { return nil, errors.ErrUnsupported }
 
 // Close does nothing.
 func (*Engine) Close() error { return nil }

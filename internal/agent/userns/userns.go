@@ -12,6 +12,7 @@
 package userns
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,14 +45,14 @@ type Description struct {
 
 // Describe says which user namespaces the engine at host gives to containers of a worker with this data directory. Only a worker of root has mounts mapped. It takes
 // milliseconds.
-func Describe(host string, about *docker.Info, data string) Description {
+func Describe(ctx context.Context, host string, about *docker.Info, data string) Description {
 	for data != filepath.Dir(data) && !exists(data) {
 		data = filepath.Dir(data) // where it would be
 	}
 	var e *Engine
 	noEngine := errNotRoot
 	if os.Geteuid() == 0 && about.IsLocal(host) {
-		if e, noEngine = FindEngine(host); noEngine == nil {
+		if e, noEngine = FindEngine(ctx, host); noEngine == nil {
 			defer func() { _ = e.Close() }()
 		}
 	}
