@@ -147,12 +147,6 @@ func (e *Engine) NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string
 	return 0, false, nil
 }
 
-// ResultInput returns a result with this hash that an attempt which the worker holds has as an input file, or nil. It is no blob of the
-// store unless it was put there.
-func (e *Engine) ResultInput(ctx context.Context, w muster.WorkerID, sha256 string) ([]byte, error) {
-	return call(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]byte, error) { return st.ResultInput(w, sha256), nil })
-}
-
 // unneeded returns the blobs that no attempt of a job on the worker needs.
 func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.JobID, sha256 []string) (unneeded []string, err error) {
 	if len(sha256) == 0 {
@@ -169,6 +163,12 @@ func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.Job
 		}
 	}
 	return unneeded, nil
+}
+
+// ResultInput returns a result with this hash that an attempt which the worker holds has as an input file, or nil. It is no blob of the
+// store unless it was put there.
+func (e *Engine) ResultInput(ctx context.Context, w muster.WorkerID, sha256 string) ([]byte, error) {
+	return call(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]byte, error) { return st.ResultInput(w, sha256), nil })
 }
 
 // findNeeded answers a query from the worker's cache entry or, if that is too old or incomplete, from the scheduler, with a pause
