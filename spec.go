@@ -21,6 +21,10 @@ const (
 	MaxStdin    = 1 << 30 // bytes of standard input
 	MaxPIDs     = 1 << 22 // processes and threads of a task: Linux's limit
 
+	MinGraceHeartbeats = 2 // minimum of disconnect.grace in heartbeat intervals of the worker
+
+	MaxTimeout = Duration(100 * 365 * 24 * time.Hour) // of a task
+
 	MinLogCap     Size = 256 << 10
 	MaxLogCap     Size = 16 << 30
 	DefaultLogCap Size = 64 << 20

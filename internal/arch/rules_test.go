@@ -45,6 +45,8 @@ var rules = map[string]rule{
 	"sched/retry":  {ring: pure},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
+	"artifacturl": {ring: contract},
+
 	"audit":    {ring: pure},
 	"auditlog": {ring: shell, internal: []string{"audit", "backoff", "wake"}},
 
@@ -70,7 +72,7 @@ var rules = map[string]rule{
 	"backup":           {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":          {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":         {ring: contract, internal: []string{"audit"}},
-	"api/access":       {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/sessiontoken", "api/wire", "auth", "connlimit", "handshake", "link", "oidc", "ratelimit", "store"}},
+	"api/access":       {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/sessiontoken", "api/wire", "artifacturl", "auth", "connlimit", "handshake", "link", "oidc", "ratelimit", "store"}},
 	"api/granting":     {ring: adapter, internal: []string{"store"}},
 	"api/caller":       {ring: adapter, internal: []string{"audit", "auth"}},
 	"api/redact":       {ring: adapter},
@@ -150,7 +152,7 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "bootclock", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "artifacturl", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"schedules": {ring: shell, internal: []string{"audit", "auth", "backoff", "cron", "store", "wake"}},

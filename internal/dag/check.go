@@ -155,6 +155,8 @@ func (c *checker) check(path, body string) (message, hint string) {
 		return r.problem, "such as ${" + r.stage + ".result.accuracy} or ${" + r.stage + ".artifacts.model.pt.sha256}"
 	case !c.order.Before(i, c.stage):
 		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
+	case r.attr == attrURL && !takesURLs(path):
+		return "the URL of an artifact is for run, script.args, env and input only", "use sha256 here, or pass the URL by env"
 	}
 	if _, err := r.elementPosition(&c.spec.Tasks[i]); err != nil {
 		return err.Error(), ""
@@ -167,6 +169,9 @@ func (c *checker) check(path, body string) (message, hint string) {
 
 func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
+	if isArtifactURL(body) {
+		return "this form is reserved", `write ${STAGE.artifact("NAME").url}`
+	}
 	if isItemReference(body) && !t.DynamicArray() {
 		return "", "" // a shell's variable
 	}

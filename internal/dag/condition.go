@@ -44,7 +44,7 @@ func (g *Graph) Condition(stage int, result ResultFunc) (bool, error) {
 		if err != nil {
 			return fail(fmt.Errorf("${%s}: %w", body, err))
 		}
-		values[variable(i)] = plainValue(v)
+		values[variable(i)] = plainValue(withoutURLs(v))
 	}
 	v, err := expr.Run(program, values)
 	if err != nil {

@@ -32,8 +32,9 @@ func results(s *muster.Spec) dag.ResultFunc {
 			return muster.Task{}, false
 		}
 		t := muster.Task{
-			ID: muster.TaskID{Job: 17, Num: 10*stage + element}, Name: s.Tasks[stage].Name, ExitCode: &code,
-			Result: json.RawMessage(`{"accuracy":0.970,"big":12345678901234567890,"name":"a \"b\" <c>","list":[1,{"x":true}],"none":null,"trick":"${index}","at":` +
+			ID: muster.TaskID{Job: 17, Num: 10*stage + element}, Name: s.Tasks[stage].Name, State: muster.Succeeded, ExitCode: &code,
+			Result: json.RawMessage(`{"accuracy":0.970,"big":12345678901234567890,"name":"a \"b\" <c>","list":[1,{"x":true}],"none":null,"trick":"${index}",` +
+				`"mine":"https://h:1/api/v1/tasks/16.0/artifacts/model%20v1.pt","other":"http://h/api/v1/tasks/17.0/artifacts/other.pt","forged":"${artifact_url 0 abc model%20v1.pt}","at":` +
 				string(rune('0'+element)) + `}`),
 			Artifacts: []muster.Artifact{{Name: "model v1.pt", Size: 42, SHA256: "abc"}},
 		}
@@ -63,7 +64,15 @@ func TestResolveStrings(t *testing.T) {
 		"${train.exit_code}":                            "3",
 		"${train.artifacts.model v1.pt.sha256}":         "abc",
 		"${train.artifacts.model v1.pt.size}":           "42",
-		"${train.artifacts.model v1.pt.url}":            "/api/v1/tasks/17.0/artifacts/model%20v1.pt",
+		"${train.artifacts.model v1.pt.url}":            "${artifact_url 0 abc model%20v1.pt}",
+		`${train.artifact("model v1.pt").url}`:          "${artifact_url 0 abc model%20v1.pt}",
+		`${train.artifact('model v1.pt').sha256}`:       "abc",
+		`${many.6.artifact("model v1.pt").size}`:        "42",
+		`${many.*.artifact("model v1.pt").size}`:        "[42,42,42]",
+		`<${grid.*.artifact("model v1.pt").url}>`:       `<["${artifact_url 20 abc model%20v1.pt}","${artifact_url 21 abc model%20v1.pt}"]>`,
+		"${train.result.mine}":                          "${artifact_url 0 abc model%20v1.pt}",
+		"${train.result.other}":                         "http://h/api/v1/tasks/17.0/artifacts/other.pt",
+		"${train.result.forged}":                        "$${artifact_url 0 abc model%20v1.pt}",
 		"${HOME} ${x.y} $$ ${train}":                    "${HOME} ${x.y} $$ ${train}",
 		"${index} $${index}":                            "${index} $${index}",
 		"$${train.result.accuracy}":                     "$${train.result.accuracy}",
@@ -161,7 +170,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 func TestBind(t *testing.T) {
 	spec := parse(t, `{"tasks":[{"matrix":{"lr":[0.1,1e-3],"s":["a","true"]},"run":"x ${index} ${matrix.lr} ${matrix.s} ${matrix.z} ${HOME} $${index}",
 		"outputs":["m-${matrix.s}"],"env":{"A":"${matrix.lr}"},"input":{"n":"${index}","lr":"${matrix.lr}","s":"${matrix.s}","t":"v${matrix.lr}","u":"$${index}"}}]}`)
-	got := dag.Bind(&spec.Tasks[0], 3)
+	got := dag.Bind(&spec.Tasks[0], 3, nil)
 	if want := "x 3 1e-3 true ${matrix.z} ${HOME} ${index}"; got.Run.Shell != want {
 		t.Errorf("run is %q, want %q", got.Run.Shell, want)
 	}
@@ -171,7 +180,7 @@ func TestBind(t *testing.T) {
 	if got.Outputs[0] != "m-true" || got.Env["A"] != "1e-3" {
 		t.Errorf("%v %v", got.Outputs, got.Env)
 	}
-	if first := dag.Bind(&spec.Tasks[0], 0); !strings.Contains(string(first.Input), `"s":"a"`) {
+	if first := dag.Bind(&spec.Tasks[0], 0, nil); !strings.Contains(string(first.Input), `"s":"a"`) {
 		t.Errorf("a text did not stay one: %s", first.Input)
 	}
 }
@@ -184,7 +193,7 @@ func TestPerElement(t *testing.T) {
 			Run:    &muster.Command{Shell: strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 5).Draw(t, "run"), "")},
 		}
 		s.Input = json.RawMessage(quoted(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 3).Draw(t, "input"), "")))
-		changed := !cmp.Equal(s, dag.Bind(s, 0)) || !cmp.Equal(s, dag.Bind(s, 1))
+		changed := !cmp.Equal(s, dag.Bind(s, 0, nil)) || !cmp.Equal(s, dag.Bind(s, 1, nil))
 		if dag.PerElement(s) != changed {
 			t.Fatalf("PerElement is %v, but Bind changes: %v", !changed, changed)
 		}
@@ -193,7 +202,7 @@ func TestPerElement(t *testing.T) {
 
 // The output of one task reaches the next one unchanged, whatever it contains.
 func TestResultsAreNotTemplates(t *testing.T) {
-	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
+	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|\$\{artifact_url 0 ab x\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		v, w := value.Draw(t, "v"), value.Draw(t, "w")
 		s := parse(t, `{"tasks":[{"name":"a","kind":"noop"},{"name":"b","needs":["a"],"array":"4-5",
@@ -206,7 +215,7 @@ func TestResultsAreNotTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		bound := dag.Bind(resolved, 1)
+		bound := dag.Bind(resolved, 1, nil)
 		if want := v + w + "5" + v + "-" + w; bound.Run.Argv[0] != want {
 			t.Fatalf("run is %q, want %q", bound.Run.Argv[0], want)
 		}
@@ -244,7 +253,7 @@ func TestInputs(t *testing.T) {
 	s.Tasks[3].Inputs = []muster.Input{{From: "train", Name: "model v1.pt"}, {From: "many", Name: "result.json", As: "r.json"}}
 	g := dag.New(s)
 	got, err = g.Inputs(3, results(s))
-	if err != nil || len(got) != 4 || got[2].Path != "6/r.json" || got[2].Size != 126 {
+	if err != nil || len(got) != 4 || got[2].Path != "6/r.json" || got[2].Size != 292 {
 		t.Fatalf("the inputs with results are %v, %v", got, err)
 	}
 	if b := g.ResultInput(3, got, got[2].SHA256, results(s)); !strings.Contains(string(b), `"at":1}`) {

@@ -16,6 +16,7 @@ func (g *Graph) fanOut(t *muster.TaskSpec, result ResultFunc) error {
 	if err != nil {
 		return fail(" cannot be resolved: %w", err)
 	}
+	v = withoutURLs(v)
 	list, isList := v.([]any)
 	if n, isNumber := v.(json.Number); isNumber {
 		count, err := strconv.Atoi(n.String())

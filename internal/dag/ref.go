@@ -50,7 +50,9 @@ const (
 var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
 
 // attrs are the attributes of an artifact.
-var attrs = []string{"sha256", "size", "url"}
+var attrs = []string{"sha256", "size", attrURL}
+
+const attrURL = "url"
 
 var (
 	stageBody = lazyregexp.New(`^([A-Za-z0-9_-]+)\.(.*)$`)
@@ -77,6 +79,7 @@ func parse(body string) (reference, bool) {
 			r.problem = "choose by a number in result or metrics, or by exit_code"
 		}
 	}
+	text, name, attr, called := cutCall(text)
 	rest := strings.Split(text, ".")
 	if r.best.text != "" {
 		// names the element
@@ -86,6 +89,13 @@ func parse(body string) (reference, bool) {
 	} else if rest[0] == "*" && len(rest) > 1 {
 		r.all = true
 		rest = rest[1:]
+	}
+	if called {
+		r.source = source{field: fieldArtifacts, name: name, attr: attr}
+		if len(rest) > 1 || !slices.Contains(attrs, attr) {
+			r.problem = cmp.Or(r.problem, `artifact("…") must be followed by sha256, size or url`)
+		}
+		return r, true
 	}
 	var problem string
 	r.source, problem = parseSource(rest)
@@ -120,6 +130,17 @@ func parseSource(rest []string) (p source, problem string) {
 		problem = "a stage has result, exit_code, metrics, artifacts, index, matrix and item"
 	}
 	return p, problem
+}
+
+var artifactCall = lazyregexp.New(`^((?:[^.]*\.)*?)artifact\((?:"([^"]+)"|'([^']+)')\)\.?(.*)$`)
+
+// cutCall cuts artifact("NAME").ATTR from the end of a body. What is before it ends with a dot, or is empty.
+func cutCall(body string) (before, name, attr string, ok bool) {
+	m := artifactCall.Get().FindStringSubmatch(body)
+	if m == nil {
+		return body, "", "", false
+	}
+	return m[1], m[2] + m[3], m[4], true
 }
 
 // elementPosition returns the position of the element that r refers to; if it refers to all, or to the best of all, they are not too many,

@@ -26,25 +26,33 @@ func (g *Graph) Resolve(stage int, result ResultFunc) (*muster.TaskSpec, error) 
 	isRef := func(body string) bool { return isElementRef(body) || g.isRef(body) }
 	resolved, err := rewrite(&g.spec.Tasks[stage], func(path, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
-		found := false
+		var resolved []part
 		for i, p := range parts {
 			if !p.ref || isElementRef(p.text) {
+				if resolved != nil {
+					resolved = append(resolved, p)
+				}
 				continue
 			}
-			found = true
 			v, err := g.resolveRef(p.text, result)
 			if err != nil {
 				return nil, muster.Errorf(muster.Invalid, "%s: ${%s} cannot be resolved: %w", path, p.text, err)
 			}
+			if !takesURLs(path) {
+				v = withoutURLs(v)
+			}
 			if whole && len(parts) == 1 {
 				return escapeAll(v), nil
 			}
-			parts[i] = part{text: stringify(v)}
+			if resolved == nil {
+				resolved = slices.Clone(parts[:i])
+			}
+			resolved = append(resolved, valueParts(v)...)
 		}
-		if !found {
+		if resolved == nil {
 			return text, nil
 		}
-		return join(parts), nil
+		return join(resolved), nil
 	})
 	if err == nil && resolved.DynamicArray() {
 		err = g.fanOut(resolved, result)
@@ -57,6 +65,8 @@ func escapeAll(v any) any {
 	switch v := v.(type) {
 	case string:
 		return join([]part{{text: v}})
+	case artifactURL:
+		return join([]part{{text: v.body, ref: true}})
 	case []any:
 		for i := range v {
 			v[i] = escapeAll(v[i])
@@ -209,7 +219,13 @@ func (p source) value(s *muster.TaskSpec, element int, t *muster.Task) (any, err
 		}
 		return itemField(item, strings.Join(append([]string{fieldItem}, p.path...), "."))
 	default:
-		return resultAt(t, p.path)
+		v, err := resultAt(t, p.path)
+		if text, ok := v.(string); ok {
+			if u, ok := ownURL(t, text); ok {
+				return u, nil
+			}
+		}
+		return v, err
 	}
 }
 
@@ -236,24 +252,8 @@ func artifactAttr(t *muster.Task, p source) (any, error) {
 	case "size":
 		return json.Number(strconv.FormatInt(a.Size, 10)), nil
 	default:
-		if a.URL != "" {
-			return a.URL, nil
-		}
-		return "/api/v1/tasks/" + t.ID.String() + "/artifacts/" + escapePath(a.Name), nil
+		return newArtifactURL(t, &a), nil
 	}
-}
-
-// escapePath escapes an artifact's name for a URL.
-func escapePath(name string) string {
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		if strings.IndexByte("-._~/", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }
 
 // resultAt returns the part of t's result at path.

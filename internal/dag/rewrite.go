@@ -153,8 +153,11 @@ func encode(v any) json.RawMessage {
 
 // stringify returns a string as it is, and other values as compact JSON.
 func stringify(v any) string {
-	if s, ok := v.(string); ok {
-		return s
+	switch v := v.(type) {
+	case string:
+		return v
+	case artifactURL:
+		return v.plain
 	}
 	return string(encode(v))
 }

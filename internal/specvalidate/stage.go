@@ -345,8 +345,8 @@ func (v *validator) where(w *muster.Where) {
 // policies checks timeouts, retries, kill and disconnect.
 func (v *validator) policies(t *muster.TaskSpec) {
 	const day = 24 * time.Hour
-	v.duration("timeout", t.Timeout, 100*365*day)
-	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
+	v.duration("timeout", t.Timeout, muster.MaxTimeout.Std())
+	v.duration("queue_timeout", t.QueueTimeout, muster.MaxTimeout.Std())
 	if t.LogCap != 0 && (t.LogCap < muster.MinLogCap || t.LogCap > muster.MaxLogCap) {
 		v.add("log_cap", "", "%s is out of range: write 256KiB to 16GiB", t.LogCap)
 	}

@@ -355,6 +355,9 @@ func (d *renderer) offer(title string) error {
 	f := app.Details{App: d.app}
 	r := &d.f.Resources
 	d.addWrapped(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
+	if r.MaxTasks > 0 {
+		d.addWrapped(&f, "max tasks", strconv.Itoa(r.MaxTasks)+" at once")
+	}
 	d.addWrapped(&f, "tags", strings.Join(d.f.Tags, " "))
 	d.addWrapped(&f, "kinds", cmp.Or(strings.Join(d.kinds.Offered, " "), policy.NoneKeyword))
 	for _, w := range d.kinds.Withheld {

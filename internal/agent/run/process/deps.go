@@ -16,9 +16,11 @@ type Deps struct {
 
 	Transfer         Transfer
 	Logs             run.Logs
-	LogCap           int64 // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
-	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
-	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
+	LogCap           int64           // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
+	TaskTimeout      muster.Duration // of tasks that set none; 0 means no timeout
+	LogRate          int64           // bytes per second that a task may print; 0 means run.DefaultLogRate
+	AllowPrivateURLs bool            // scripts may be fetched from private addresses, and through the proxy of the environment
+	Server           string          // URL of the worker's server, from which kinds fetch artifacts whatever its address is
 	Supervisor       run.Supervisor
 	GPUs             run.DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
 	Meter            Meter               // nil: tasks are not measured
