@@ -20,6 +20,7 @@ const (
 	FeatureCommand      = "command"      // run, as a list
 	FeaturePython       = "python"       // python
 	FeatureRequirements = "requirements" // python.requirements
+	FeatureProject      = "project"      // python.project, or a path in python.packages
 	FeatureInterpreter  = "interpreter"  // a script that is not Python: see IsPythonScript
 	FeatureContainer    = "container"    // the task must run in a container
 	FeatureCheckpoint   = "checkpoint"   // checkpoint
@@ -41,7 +42,7 @@ const (
 // SpecFeatures lists the features of stages, in the order in which Features returns them.
 var SpecFeatures = []string{
 	FeatureFiles, FeatureInputs, FeatureOutputs, FeatureEnv, FeatureSecrets, FeatureStdin, FeatureArgs, FeatureURL, FeatureShell, FeatureCommand, FeaturePython,
-	FeatureRequirements, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
+	FeatureRequirements, FeatureProject, FeatureInterpreter, FeatureContainer, FeatureCheckpoint, FeatureGang, FeatureLauncher, FeatureNetwork, FeatureElement,
 }
 
 // RunFeatures lists the features of a worker while a task runs.
@@ -85,6 +86,8 @@ func (t *TaskSpec) uses(feature string) bool {
 		return t.Python != nil
 	case FeatureRequirements:
 		return t.Python != nil && t.Python.Requirements != ""
+	case FeatureProject:
+		return t.Python != nil && t.Python.UsesFiles()
 	case FeatureInterpreter:
 		return t.Script != nil && !IsPythonScript(t)
 	case FeatureContainer:
@@ -104,7 +107,7 @@ func (t *TaskSpec) uses(feature string) bool {
 
 // IsPythonScript reports whether Python without options can run the stage's script: its
 // interpreter is Python without arguments, or it has no interpreter and either begins with
-// a #! line that names Python, or has no text and a name that ends in .py. It is false without a script.
+// a #! line that names Python, or has a name that ends in .py, or has no suffix in its name and LooksLikePython. It is false without a script.
 func IsPythonScript(t *TaskSpec) bool {
 	s := t.Script
 	if s == nil {
@@ -128,7 +131,8 @@ func IsPythonScript(t *TaskSpec) bool {
 	if name == "" {
 		name, _, _ = strings.Cut(s.URL, "?")
 	}
-	return strings.EqualFold(path.Ext(name), ".py")
+	extension := path.Ext(name)
+	return strings.EqualFold(extension, ".py") || extension == "" && LooksLikePython(s.Text)
 }
 
 // isPython reports whether a command begins with python, python3 or python3.12, with or without a folder.

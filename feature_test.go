@@ -37,6 +37,11 @@ func TestFeaturesOfAStage(t *testing.T) {
 	if got := muster.Features(&reqs); !slices.Equal(got, []string{muster.FeaturePython, muster.FeatureRequirements}) {
 		t.Errorf("requirements: %v", got)
 	}
+	for _, p := range []muster.Python{{Project: "."}, {Packages: []string{"numpy", "./lib"}}} {
+		if got := muster.Features(&muster.TaskSpec{Python: &p}); !slices.Equal(got, []string{muster.FeaturePython, muster.FeatureProject}) {
+			t.Errorf("%+v: %v", p, got)
+		}
+	}
 	if got := muster.Features(&muster.TaskSpec{Kind: "echo", Network: muster.NetworkHost, Isolation: muster.IsolationAuto, Image: "python:3"}); got != nil {
 		t.Errorf("a plain stage uses %v", got)
 	}
@@ -44,7 +49,7 @@ func TestFeaturesOfAStage(t *testing.T) {
 		Kind: muster.KindContainer, Files: "f", Inputs: make([]muster.Input, 1), Outputs: []string{"*"}, Env: map[string]string{"A": ""}, Stdin: "f",
 		Secrets: make([]muster.Secret, 1),
 		Script:  &muster.Script{URL: "https://example.org/a.sh", Args: []string{"a"}}, Run: &muster.Command{Shell: "a", Argv: []string{"a"}},
-		Python: &muster.Python{Requirements: "r"}, Checkpoint: &muster.Checkpoint{}, Gang: &muster.Gang{}, Launcher: "torchrun", Network: "none", Array: &muster.Array{},
+		Python: &muster.Python{Requirements: "r", Project: "."}, Checkpoint: &muster.Checkpoint{}, Gang: &muster.Gang{}, Launcher: "torchrun", Network: "none", Array: &muster.Array{},
 	}
 	if got := muster.Features(&all); !slices.Equal(got, muster.SpecFeatures) {
 		t.Errorf("a stage with everything uses %v", got)
@@ -68,7 +73,9 @@ func TestPythonScript(t *testing.T) {
 		{muster.Script{Text: "#!/usr/bin/env\n"}, false},
 		{muster.Script{Text: "#!/usr/bin/env -S\n"}, false},
 		{muster.Script{Text: "#!\npython"}, false},
-		{muster.Script{Text: "print(1)"}, false}, // by sh
+		{muster.Script{Text: "print(1)"}, true},
+		{muster.Script{Text: "echo 1"}, false},
+		{muster.Script{Text: "print(1)", File: "a.sh"}, false}, // by sh
 		{muster.Script{File: "train.py"}, true},
 		{muster.Script{File: "train.sh"}, false},
 		{muster.Script{URL: "https://example.org/train.PY?raw=1"}, true},

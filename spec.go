@@ -2,6 +2,8 @@ package muster
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -153,16 +155,27 @@ type Script struct {
 	File        string   `json:"file,omitempty"`
 	URL         string   `json:"url,omitempty"`
 	SHA256      string   `json:"sha256,omitempty"`      // of the content at URL
-	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the file extension, else sh
+	Interpreter []string `json:"interpreter,omitempty"` // default: the #! line, else by the file extension, else python3 if LooksLikePython, else sh
 	Args        []string `json:"args,omitempty"`
 }
 
 // Python describes a Python environment for the task.
 type Python struct {
+	Project      string   `json:"project,omitempty"`      // a folder of the task's files whose pyproject.toml is installed, such as "."
+	Extras       []string `json:"extras,omitempty"`       // optional dependencies of Project
+	Groups       []string `json:"groups,omitempty"`       // dependency groups of Project
 	Requirements string   `json:"requirements,omitempty"` // a file in the task's folder
-	Packages     []string `json:"packages,omitempty"`     // such as "numpy>=2"
+	Packages     []string `json:"packages,omitempty"`     // such as "numpy>=2", or a folder or wheel of the task's files, such as "./lib"
 	Version      string   `json:"version,omitempty"`      // such as "3.12"
 }
+
+// UsesFiles reports whether the environment has packages of the task's own files.
+func (p *Python) UsesFiles() bool {
+	return p.Project != "" || slices.ContainsFunc(p.Packages, IsLocalPackage)
+}
+
+// IsLocalPackage reports whether an entry of Python.Packages is a path in the task's files.
+func IsLocalPackage(name string) bool { return strings.HasPrefix(name, "./") }
 
 // Retries says how often and when to retry a failed task. Failures that the fleet
 // caused do not count against Max: see Reason.FleetFault.

@@ -205,6 +205,9 @@ func (c *checker) runtimes() {
 			c.add("python.requirements", "", "the kind's folder has no file %s", p.Requirements)
 		}
 	}
+	if p := c.k.Python; p != nil && p.UsesFiles() {
+		c.add("python", "use requirements, or names of packages", "a kind cannot install a project or packages of a task's files")
+	}
 	for i, v := range c.k.Variants {
 		at := fmt.Sprintf("variants[%d]", i)
 		if v.Runtime == "" {
@@ -242,7 +245,7 @@ func (c *checker) fields(at string, names []string) {
 
 // stageFields checks the fields that a kind shares with a stage.
 func (c *checker) stageFields() {
-	s := muster.Spec{Tasks: []muster.TaskSpec{{Name: "it", Kind: "it", Python: c.k.Python, Env: c.k.Env, Resources: c.k.Resources}}}
+	s := muster.Spec{Tasks: []muster.TaskSpec{{Name: "it", Kind: "it", Files: ".", Python: c.k.Python, Env: c.k.Env, Resources: c.k.Resources}}}
 	for _, e := range specvalidate.Spec(&s) {
 		if e.Path = strings.TrimPrefix(e.Path, "tasks[0]."); e.Path != "kind" {
 			c.wrong = append(c.wrong, e)

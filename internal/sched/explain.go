@@ -52,7 +52,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		switch {
 		case g.gang():
 			if n := g.memberCounts(nil); n.held > 0 {
-				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, t.row.Message)
+				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, muster.Headline(t.row.Message))
 				return x, nil
 			}
 			q.id.Num = g.row.First
@@ -199,7 +199,7 @@ func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery)
 	x.Nearest = placement.Nearest(evals)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
-		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
+		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(muster.Headline(q.message), "its last attempt failed"), x.NotUntil)
 		x.Nearest = ""
 	}
 	x.Start = estimateStart(x, now, shape)

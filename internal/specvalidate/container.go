@@ -39,8 +39,6 @@ func (v *validator) container(t *muster.TaskSpec) {
 		v.add("isolation", "remove one of them, or write isolation: auto", "a process cannot have an image")
 	case t.Kind == muster.KindContainer && t.Isolation == muster.IsolationProcess, t.Kind == muster.KindContainer && t.Isolation == muster.IsolationAuto:
 		v.add("isolation", "leave kind out", "tasks of kind container always run in a container")
-	case t.Python != nil && t.Isolation == muster.IsolationContainer:
-		v.add("python", "use an image that has the packages", "python environments are not supported in containers")
 	case t.Launcher != "" && t.Kind == muster.KindContainer && t.Run == nil:
 		v.add("launcher", "write run: the script and its arguments", "a launcher cannot start the image's own command")
 	}

@@ -93,7 +93,7 @@ func (v *validator) kind(t *muster.TaskSpec) {
 		v.script(t.Script)
 	}
 	if t.Python != nil {
-		v.python(t.Python)
+		v.python(t)
 	}
 	v.stdin(t)
 	v.text("files", t.Files, 4096)
@@ -160,26 +160,6 @@ func (v *validator) script(s *muster.Script) {
 	}
 	v.arguments("script.interpreter", s.Interpreter)
 	v.arguments("script.args", s.Args)
-}
-
-func (v *validator) python(p *muster.Python) {
-	if p.Requirements == "" && len(p.Packages) == 0 && p.Version == "" {
-		v.add("python", "", "python is empty: set requirements, packages or version")
-	}
-	if p.Requirements != "" {
-		v.relativePath("python.requirements", p.Requirements)
-	}
-	v.count("python.packages", len(p.Packages))
-	for k, name := range p.Packages {
-		at := fmt.Sprintf("python.packages[%d]", k)
-		v.text(at, name, 1000)
-		if first := strings.TrimSpace(name); first == "" || first[0] == '-' {
-			v.add(at, "", "%q is not a package: use a name, such as numpy or \"numpy>=2\"", muster.Truncate(name))
-		}
-	}
-	if p.Version != "" && !versionPattern.Get().MatchString(p.Version) {
-		v.add("python.version", "", "%q is not a version: use one such as \"3.12\"", muster.Truncate(p.Version))
-	}
 }
 
 // elements checks array and matrix.

@@ -13,7 +13,7 @@ import (
 )
 
 const fullSpec = `{"name": "digits: a demo", "project": "vision", "priority": 0, "labels": {"team/x": "vision"}, "tasks": [
-	{"name": "train", "files": ".", "run": "python train.py", "python": {"requirements": "requirements.txt", "packages": ["numpy>=2"], "version": "3.12"},
+	{"name": "train", "files": ".", "run": "python train.py", "python": {"requirements": "requirements.txt", "project": ".", "extras": ["gpu"], "groups": ["dev"], "packages": ["numpy>=2", "./lib[x]"], "version": "3.12"},
 	 "env": {"SEED": "1"}, "resources": {"cpus": 0.5, "memory": "4GiB", "disk": "10GiB", "gpus": {"count": 1, "memory": "10GiB", "share": true, "vendor": "nvidia"}},
 	 "where": {"tags": ["linux"], "not": ["laptop"], "max_price": 2.5}, "timeout": "1h", "queue_timeout": "24h",
 	 "retries": {"max": 2, "backoff": "10s", "on": ["worker_lost", "exit:75"]}, "kill": {"signal": "SIGINT", "grace": "30s"},
@@ -102,6 +102,13 @@ func TestSpec(t *testing.T) {
 		{task(`"python": {}`), "tasks[0].python", "python is empty"},
 		{task(`"python": {"requirements": "../r.txt"}`), "tasks[0].python.requirements", "not a path"},
 		{task(`"python": {"packages": ["--index-url=x"]}`), "tasks[0].python.packages[0]", "not a package"},
+		{task(`"python": {"project": "."}`), "tasks[0].python.project", "no files to install"},
+		{task(`"files": ".", "python": {"project": "../a"}`), "tasks[0].python.project", "not a path"},
+		{task(`"python": {"packages": ["x"], "extras": ["a"]}`), "tasks[0].python.extras", "need a project"},
+		{task(`"python": {"packages": ["x"], "groups": ["a"]}`), "tasks[0].python.groups", "need a project"},
+		{task(`"files": ".", "python": {"project": ".", "extras": ["-x"]}`), "tasks[0].python.extras[0]", "not a name"},
+		{task(`"files": ".", "python": {"packages": ["./../a"]}`), "tasks[0].python.packages[0]", "not in the task's files"},
+		{task(`"python": {"packages": ["./a"]}`), "tasks[0].python.packages[0]", "has no files"},
 		{task(`"python": {"version": "three"}`), "tasks[0].python.version", "not a version"},
 		{task(`"files": "sha256:zz"`), "tasks[0].files", "64"},
 		{task(`"name": "a b"`), "tasks[0].name", "not a valid name"},
@@ -196,7 +203,6 @@ func TestSpec(t *testing.T) {
 		{`{"tasks": [{"image": "a", "files": "."}]}`, "tasks[0].run", "nothing to run"},
 		{`{"tasks": [{"image": "a", "kind": "noop"}]}`, "tasks[0].kind", "kind noop cannot run in a container"},
 		{`{"tasks": [{"image": "a", "launcher": "torchrun"}]}`, "tasks[0].launcher", "the image's own command"},
-		{task(`"image": "a", "python": {"version": "3"}`), "tasks[0].python", "environments are not supported in containers"},
 		{task(`"container": {"user": "1"}`), "tasks[0].container", "need an image"},
 		{task(`"image": "a", "container": {"entrypoint": [""]}`), "tasks[0].container.entrypoint", "must begin with the program"},
 		{task(`"image": "a", "container": {"workdir": "x"}`), "tasks[0].container.workdir", "not an absolute path"},

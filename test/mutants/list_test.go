@@ -47,6 +47,10 @@ var list = []mutant{
 }`,
 	},
 	{
+		tests: []string{"TestRootInContainersIsNotRootOfTheMachine"}, file: "internal/agent/container/userns.go",
+		guard: `p.UserNamespace = userns.Size`, without: `users.Mount = false`,
+	},
+	{
 		tests: []string{"TestTaskSeesNoKeyrings"}, file: "internal/agent/isolation/view/view_linux.go",
 		guard: `if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {`, without: `if err := error(nil); err != nil {`,
 	},

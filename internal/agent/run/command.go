@@ -10,7 +10,7 @@ import (
 )
 
 // Interpreter returns the command for a script without its arguments. It uses the spec's interpreter, the #! line, the suffix of the
-// name, or sh.
+// name, python3 for a text that is recognisably Python, or sh.
 func Interpreter(s *muster.Script, text []byte, name string) []string {
 	file := "./" + name
 	if len(s.Interpreter) > 0 {
@@ -26,7 +26,11 @@ func Interpreter(s *muster.Script, text []byte, name string) []string {
 			return []string{prog, strings.TrimSpace(arg), file}
 		}
 	}
-	switch path.Ext(name) {
+	extension := path.Ext(name)
+	if extension == "" && muster.LooksLikePython(string(text)) {
+		extension = ".py"
+	}
+	switch extension {
 	case ".py":
 		return []string{"python3", file}
 	case ".bash":

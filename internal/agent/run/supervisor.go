@@ -119,6 +119,9 @@ type ContainerSpec struct {
 	Argv           []string       // nil for the image's own command
 	HasInterpreter bool           // Argv begins with a shell or an interpreter, and replaces the image's entrypoint
 	Env            []string       // overrides the image's; the paths of PYTHONPATH precede those of the image
+	Path           string         // a folder that precedes PATH, or ""
+	NoInit         bool           // Argv is the first process, so that an error of its execution is one of the start
+	Prepared       bool           // something was built for the image that the worker has: it is not pulled again, only if it is missing
 	Dir            string         // working directory; "" for the image's own
 	Mounts         []Mount        // of the attempt's folders
 	Home           string         // a folder that the program's user can write

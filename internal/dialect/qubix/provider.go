@@ -57,14 +57,14 @@ const maxPrice = 1e6 // per hour
 // missingFeatures lists the features that no QUBIX worker has.
 var missingFeatures = []string{
 	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureEnv, muster.FeatureArgs, muster.FeatureShell, muster.FeatureCommand,
-	muster.FeaturePython, muster.FeatureRequirements, muster.FeatureInterpreter, muster.FeatureContainer, muster.FeatureGang, muster.FeatureLauncher,
+	muster.FeaturePython, muster.FeatureRequirements, muster.FeatureProject, muster.FeatureInterpreter, muster.FeatureContainer, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureNetwork, muster.FeatureElement, muster.FeatureCancel, muster.FeatureLogs, muster.FeatureArtifacts,
 }
 
 // missingFeaturesBridge lists the features that a bridge of Muster does not have. It forwards a stage without files, sends logs, and cancels a
 // job when the answer to a report says so.
 var missingFeaturesBridge = []string{
-	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureRequirements, muster.FeatureGang, muster.FeatureLauncher,
+	muster.FeatureFiles, muster.FeatureInputs, muster.FeatureOutputs, muster.FeatureRequirements, muster.FeatureProject, muster.FeatureGang, muster.FeatureLauncher,
 	muster.FeatureElement, muster.FeatureArtifacts,
 }
 

@@ -74,7 +74,7 @@ func (g *Gateway) pollerWorker(req *request) (*fleet.Worker, error) {
 	}
 	w, err := g.Fleet.Register(req.r.Context(), fleet.Facts{
 		ID: id, Name: lenient.Name(id), Labels: formLabels(formPoller, map[string]string{"address": remote.String()}), Kinds: supportedKinds(),
-		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang},
+		Lacks:     []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureProject, muster.FeatureGang},
 		Resources: muster.Resources{CPUs: g.cpus, Memory: g.memory, Slots: 1, MaxTasks: 1},
 		Remote:    remote, Key: key,
 	})

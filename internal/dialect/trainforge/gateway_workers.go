@@ -143,7 +143,7 @@ func nodeFacts(body *registration) (fleet.Facts, error) {
 	if err := cmp.Or(memoryErr, diskErr, gpuErr); err != nil {
 		return fleet.Facts{}, err
 	}
-	lacks := []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureGang}
+	lacks := []string{muster.FeaturePython, muster.FeatureRequirements, muster.FeatureProject, muster.FeatureGang}
 	if strings.HasPrefix(strings.ToLower(n.Platform), "win") {
 		lacks = append(lacks, muster.FeatureShell, muster.FeatureInterpreter)
 	}

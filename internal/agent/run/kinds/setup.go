@@ -161,7 +161,7 @@ func (p *taskSetup) buildVenv(ctx context.Context) error {
 		return run.Failf(muster.WorkerInternal, "read the folder of kind %s: %w", p.d.Name, err)
 	}
 	defer func() { _ = root.Close() }()
-	p.venv, err = p.d.shared.envs.GetFor(ctx, python.OwnerProject, p.d.Python, root, p.a.Observer())
+	p.venv, err = p.d.shared.envs.GetFor(ctx, &run.PythonRequest{Project: python.OwnerProject, Python: p.d.Python, Root: root}, p.a.Observer())
 	if err != nil {
 		return err
 	}

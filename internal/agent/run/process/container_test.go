@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"regexp"
@@ -254,6 +255,14 @@ func (d fakeContainers) Create(context.Context, *run.ContainerSpec, func(string)
 
 func (fakeContainers) Exec(context.Context, *run.Container, *run.ExecSpec) (run.ExecProc, error) {
 	return nil, &run.ExecError{Message: "no container runs"}
+}
+
+func (d fakeContainers) Image(context.Context, *run.Task, func(string), func(string)) (id, name string, err error) {
+	return "", "", d.createErr
+}
+
+func (d fakeContainers) RunTool(context.Context, *run.ContainerSpec, io.Writer) (int, error) {
+	return 0, d.createErr
 }
 
 func (fakeContainers) Started(*run.Container) {}

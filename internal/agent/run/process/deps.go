@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"io"
 	"os"
 	"time"
 
@@ -15,7 +16,7 @@ type Deps struct {
 	run.Deps
 
 	Transfer         Transfer
-	Logs             run.Logs
+	Logs             Logs
 	LogCap           int64           // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
 	TaskTimeout      muster.Duration // of tasks that set none; 0 means no timeout
 	LogRate          int64           // bytes per second that a task may print; 0 means run.DefaultLogRate
@@ -29,6 +30,15 @@ type Deps struct {
 	Access           run.AccessRegistry  // nil: clients cannot reach running attempts
 	Execer           run.Execer          // executes commands in attempts without a container
 	ModelPool        ModelPool           // nil: no models are kept loaded between tasks
+}
+
+// Logs is the worker's local store of output.
+type Logs interface {
+	run.Logs
+	// Open reads records from offset, for a tasklog.Decoder that begins at offset.
+	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
+	// RecordBefore returns the start of a record at or before offset.
+	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 }
 
 // Transfer moves blobs between the server and the worker.
@@ -68,6 +78,11 @@ type Containers interface {
 	// Create pulls the image as the spec's pull policy says and creates a container, which is not started. logLine writes to the task's
 	// log, step sets its step. A failure is a TaskError and leaves no container behind.
 	Create(ctx context.Context, b *run.ContainerSpec, logLine, step func(string)) (*run.Container, error)
+	// Image pulls the image of a task as Create does, and returns the ID of its content and its name for messages.
+	Image(ctx context.Context, t *run.Task, logLine, step func(string)) (id, name string, err error)
+	// RunTool runs the command of a container that it creates, writes its output to w, and returns its exit code when the container is
+	// removed. A command that cannot be executed is a TaskError with reason StartFailed.
+	RunTool(ctx context.Context, b *run.ContainerSpec, w io.Writer) (int, error)
 	// Started says that a created container has started, so that what only its start needs is released.
 	Started(c *run.Container)
 	// Remove ends a container and removes it with everything that was created for it. A missing container is not an error.

@@ -60,7 +60,9 @@ func (a *Attempt) buildEnv(context.Context) error {
 	env = run.SetEnv(env, "PYTHONPATH", pythonPath)
 	if a.runtime != "" {
 		env = run.SetEnv(env, "VIRTUAL_ENV", a.runtime)
-		env = run.SetEnv(env, "PATH", filepath.Join(a.runtime, "bin")+":"+run.LookupEnv(env, "PATH"))
+		if a.mode != modeContainer { // the image has another PATH
+			env = run.SetEnv(env, "PATH", filepath.Join(a.runtime, "bin")+":"+run.LookupEnv(env, "PATH"))
+		}
 	}
 	if spec.Network == muster.NetworkAllowlist {
 		env = run.MergeEnv(env, run.ProxyEnv(spec.AllowHosts))

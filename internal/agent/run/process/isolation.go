@@ -86,19 +86,11 @@ func (a *Attempt) runFolders() run.Folders {
 	}
 }
 
-// checkContainer rejects specs that containers do not support.
-func (a *Attempt) checkContainer(context.Context) error {
-	if a.Task.Spec.Python != nil && !a.canRunAsProcess() {
-		return run.Failf(muster.TaskInvalid, "python is not supported in a container: use an image with the packages, and remove python")
-	}
-	a.programArgv = a.argv
-	return nil
-}
-
 // createContainer creates the container. If the engine fails, a task that may run as a process does so.
 func (a *Attempt) createContainer(ctx context.Context) error {
 	ctrSpec := &run.ContainerSpec{
 		Task: a.Task, Argv: a.argv, HasInterpreter: a.hasInterpreter, Env: a.env, Home: containerPaths.tmp, Isolation: a.isolation, OpenMounts: a.openMounts,
+		Prepared: a.runtime != "",
 		Mounts: []run.Mount{
 			{Source: a.base, Target: containerRoot},
 			{Source: a.checkpoint, Target: containerPaths.checkpoint},
@@ -108,17 +100,16 @@ func (a *Attempt) createContainer(ctx context.Context) error {
 	if a.stdinPath() != "" {
 		ctrSpec.Stdin = path.Join(containerRoot, stdinName)
 	}
+	if a.runtime != "" {
+		ctrSpec.Path = path.Join(a.runtime, "bin")
+	}
 	ctrSpec.Mounts = append(ctrSpec.Mounts, a.setup.mounts...)
 	if a.argv != nil {
 		ctrSpec.Dir = containerPaths.work
 	}
 	ctr, err := a.executor.deps.Containers.Create(ctx, ctrSpec, a.LogLine, a.SetStep)
 	if err != nil {
-		if !a.canRunAsProcess() || !isEngineFault(err) || ctx.Err() != nil {
-			return err
-		}
-		a.LogLine("runs as a process: " + err.Error())
-		return a.fallBackToProcess(ctx)
+		return a.processInstead(ctx, err)
 	}
 	a.container = ctr
 	switch {
@@ -133,6 +124,15 @@ func (a *Attempt) createContainer(ctx context.Context) error {
 		a.LogLine("runs in a container of " + ctr.ImageName)
 	}
 	return nil
+}
+
+// processInstead makes a task that may run as a process do so, if the engine caused the error of its container. It returns other errors.
+func (a *Attempt) processInstead(ctx context.Context, err error) error {
+	if !a.canRunAsProcess() || !isEngineFault(err) || ctx.Err() != nil {
+		return err
+	}
+	a.LogLine("runs as a process: " + err.Error())
+	return a.fallBackToProcess(ctx)
 }
 
 // isEngineFault reports whether the worker's engine or settings caused err, and not the image or its registry.
@@ -155,7 +155,7 @@ func (a *Attempt) fallBackToProcess(ctx context.Context) error {
 			return run.Failf(muster.WorkerInternal, "prepare the task's folder for a process: %w", err)
 		}
 	}
-	a.mode, a.env, a.argv = modeProcess, nil, a.programArgv
+	a.mode, a.env, a.argv, a.runtime = modeProcess, nil, a.programArgv, ""
 	if !a.executor.kindHooks.OwnEntrypoint {
 		return nil
 	}

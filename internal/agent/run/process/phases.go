@@ -27,7 +27,7 @@ var phases = []phase{
 	{name: "secrets", run: (*Attempt).writeSecrets},
 	{name: "checkpoint", run: (*Attempt).loadCheckpoint},
 	{name: "program", run: (*Attempt).resolveProgram},
-	{name: "container check", run: (*Attempt).checkContainer, mode: modeContainer},
+	{name: "runtime", run: (*Attempt).prepareRuntime, mode: modeContainer},
 	{name: "link", run: (*Attempt).linkCheckpoint, mode: modeContainer},
 	{name: "limits", run: (*Attempt).prepareIsolation, mode: modeContainer},
 	{name: "env", run: (*Attempt).buildEnv, mode: modeContainer},

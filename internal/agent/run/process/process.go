@@ -19,8 +19,8 @@ import (
 type KindHooks struct {
 	// Program returns the command to execute, nil for that of the spec. It may write to the task's folder.
 	Program func(ctx context.Context, a *Attempt) ([]string, error)
-	// Python builds the Python environment that a spec of a project asks for, with files of root, and returns its folder. nil: the kind has none.
-	Python func(ctx context.Context, project string, p *muster.Python, root *os.Root, observer run.Observer) (string, error)
+	// Python builds the Python environment of a task, and returns its folder. nil: the kind has none.
+	Python func(ctx context.Context, r *run.PythonRequest, observer run.Observer) (string, error)
 	// OwnEntrypoint is true for a kind with its own program. Program is called again for a task that falls back from a container
 	// to a process.
 	OwnEntrypoint bool

@@ -18,6 +18,7 @@ import (
 
 // resolveProgram sets the command to execute.
 func (a *Attempt) resolveProgram(ctx context.Context) error {
+	defer func() { a.programArgv = a.argv }()
 	if a.executor.kindHooks.Program != nil {
 		argv, err := a.executor.kindHooks.Program(ctx, a)
 		if err != nil || argv != nil {
@@ -36,23 +37,6 @@ func (a *Attempt) resolveProgram(ctx context.Context) error {
 		a.argv, a.hasInterpreter = []string{"/bin/sh", "-c", r.Shell}, true
 	}
 	return nil
-}
-
-// prepareRuntime prepares the Python environment that the spec asks for.
-func (a *Attempt) prepareRuntime(ctx context.Context) error {
-	if a.Task.Spec.Python == nil {
-		return nil
-	}
-	if a.executor.kindHooks.Python == nil {
-		return run.Failf(muster.TaskInvalid, "kind %s does not support python: use kind script", a.executor.kind)
-	}
-	root, err := a.OpenRoot()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	a.runtime, err = a.executor.kindHooks.Python(ctx, a.Task.Project, a.Task.Spec.Python, root, a.Observer())
-	return err
 }
 
 // lookPath finds the file of a command as the task would: see run.LookPath.

@@ -85,18 +85,10 @@ func (a *Attempt) teardown(ctx context.Context, r *muster.Report) {
 
 // fetchInputs fetches the project's folder and the artifacts of other tasks into the task's folder.
 func (a *Attempt) fetchInputs(ctx context.Context) error {
-	if files := a.Task.Spec.Files; files != "" {
-		hash, ok := strings.CutPrefix(files, "sha256:")
-		if !ok {
-			return run.Failf(muster.TaskInvalid, "files %q is not a hash of uploaded files: submit the job with the muster command line", files)
-		}
+	if a.Task.Spec.Files != "" {
 		a.SetStep("fetching the project's files")
-		if err := a.executor.deps.Transfer.FetchTree(ctx, hash, a.Dir); err != nil {
-			reason := muster.FetchFailed
-			if failed, ok := errors.AsType[*run.TaskError](err); ok {
-				reason = failed.Reason // such as TaskInvalid: another worker gets the same list of files
-			}
-			return run.Failf(reason, "fetch the project's files: %w", err)
+		if err := a.fetchFiles(ctx, a.Dir); err != nil {
+			return err
 		}
 	}
 	if stdin := a.Task.Spec.Stdin; stdin != "" {
@@ -131,6 +123,22 @@ func (a *Attempt) fetchInputs(ctx context.Context) error {
 		if err := a.executor.deps.Transfer.Fetch(ctx, in.SHA256, in.Size, filepath.Join(a.Dir, filepath.FromSlash(in.Path))); err != nil {
 			return run.Failf(muster.FetchFailed, "fetch input %s: %w", in.Path, err)
 		}
+	}
+	return nil
+}
+
+// fetchFiles writes the project's folder to an empty folder.
+func (a *Attempt) fetchFiles(ctx context.Context, dir string) error {
+	hash, ok := strings.CutPrefix(a.Task.Spec.Files, "sha256:")
+	if !ok {
+		return run.Failf(muster.TaskInvalid, "files %q is not a hash of uploaded files: submit the job with the muster command line", a.Task.Spec.Files)
+	}
+	if err := a.executor.deps.Transfer.FetchTree(ctx, hash, dir); err != nil {
+		reason := muster.FetchFailed
+		if failed, ok := errors.AsType[*run.TaskError](err); ok {
+			reason = failed.Reason // such as TaskInvalid: another worker gets the same list of files
+		}
+		return run.Failf(reason, "fetch the project's files: %w", err)
 	}
 	return nil
 }

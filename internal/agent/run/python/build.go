@@ -22,6 +22,9 @@ import (
 	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
+// minVersion is the version of a spec that names none.
+const minVersion = ">=3.9"
+
 // findInterpreter returns the path of the Python that uv finds for a version. The path names the full version.
 func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer run.Observer) (string, error) {
 	e.mu.Lock()
@@ -30,7 +33,7 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 	if _, err := os.Stat(known); known != "" && err == nil {
 		return known, nil
 	}
-	request := cmp.Or(version, ">=3.9")
+	request := cmp.Or(version, minVersion)
 	var path string
 	onLine := func(line string) {
 		if filepath.IsAbs(line) {
@@ -57,6 +60,12 @@ func (e *Envs) findInterpreter(ctx context.Context, uv, version string, observer
 	return resolved, nil
 }
 
+// The folders of a build in its temporary folder.
+const (
+	envFolder   = "python" // the environment; in a container it is below imageRoot while it is built and when it is used
+	filesFolder = "files"  // the task's files
+)
+
 type build struct {
 	*Envs
 
@@ -74,7 +83,9 @@ func (b *build) install(ctx context.Context, name string) (*record, error) {
 	if b.uv, err = b.tool.find(ctx, b.observer); err != nil {
 		return nil, err
 	}
-	if b.interpreter, err = b.findInterpreter(ctx, b.uv, b.spec.Version, b.observer); err != nil {
+	if b.spec.Image != "" {
+		b.interpreter = cmp.Or(b.spec.Version, minVersion)
+	} else if b.interpreter, err = b.findInterpreter(ctx, b.uv, b.spec.Version, b.observer); err != nil {
 		return nil, err
 	}
 	dir := b.Path(name)
@@ -85,7 +96,7 @@ func (b *build) install(ctx context.Context, name string) (*record, error) {
 		return nil, run.Failf(muster.WorkerInternal, "create the folder for a Python environment: %w", err)
 	}
 	defer os.RemoveAll(b.tmp) //nolint:errcheck // sweep retries
-	built := filepath.Join(b.tmp, "env")
+	built := filepath.Join(b.tmp, envFolder)
 	rec, err := b.runWithRetry(ctx, built)
 	if err != nil {
 		return nil, err
@@ -149,7 +160,7 @@ func (b *build) runAndCheck(ctx context.Context, built string) (*record, error) 
 	if err := b.run(ctx, built); err != nil {
 		return nil, err
 	}
-	rec := &record{}
+	rec := &record{Image: b.spec.Image, Local: b.spec.Files != ""}
 	err := rec.list(built)
 	if err == nil {
 		err = rec.checkFiles(ctx, built)
@@ -162,19 +173,30 @@ func (b *build) runAndCheck(ctx context.Context, built string) (*record, error) 
 
 func (b *build) run(ctx context.Context, dir string) error {
 	w := b.spec
-	n := len(w.Requirements)
-	p := &progress{title: b.title, observer: b.observer, begun: time.Now(), prebuilt: w.Prebuilt, packages: packageCount(n), fetched: map[string]muster.Size{}}
-	b.observer.Step(b.title + ": installing " + packageCount(n))
-	if !p.prebuilt {
-		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", b.title, packageCount(n)))
+	what := packageCount(len(w.Requirements))
+	if w.Source != nil {
+		what = "the project"
 	}
-	if err := b.runUV(ctx, p, "venv", "--quiet", "--no-project", "--relocatable", "--python", b.interpreter, dir); err != nil {
+	p := &progress{title: b.title, observer: b.observer, begun: time.Now(), prebuilt: w.Prebuilt, packages: what, fetched: map[string]muster.Size{}}
+	b.observer.Step(b.title + ": installing " + what)
+	if !p.prebuilt {
+		b.observer.LogLine(fmt.Sprintf("%s: installing %s with uv", b.title, what))
+	}
+	if err := b.fetchFiles(ctx); err != nil {
 		return err
 	}
-	if n == 0 {
+	if err := b.runUV(ctx, p, nil, "venv", "--quiet", "--no-project", "--relocatable", "--python", b.interpreter, b.seen(dir)); err != nil {
+		return err
+	}
+	if w.Source != nil {
+		if err := b.syncProject(ctx, p, dir); err != nil {
+			return err
+		}
+	}
+	if len(w.Requirements) == 0 {
 		return nil
 	}
-	args := []string{"pip", "install", "--no-progress", "--python", InterpreterPath(dir), "-r", "requirements.txt"}
+	args := []string{"pip", "install", "--no-progress", "--python", b.seen(InterpreterPath(dir)), "-r", "requirements.txt"}
 	if w.Prebuilt {
 		args = append(args, "--no-build", "--compile-bytecode")
 	}
@@ -202,30 +224,31 @@ func (b *build) run(ctx context.Context, dir string) error {
 			return run.Failf(muster.WorkerInternal, "write the requirements for uv: %w", err)
 		}
 	}
-	return b.runUV(ctx, p, args...)
+	return b.runUV(ctx, p, nil, args...)
 }
 
-// runUV runs uv for a build and reports its progress.
-func (b *build) runUV(ctx context.Context, p *progress, args ...string) error {
+// runUV runs uv for a build, with additional environment entries, and reports its progress.
+func (b *build) runUV(ctx context.Context, p *progress, env []string, args ...string) error {
 	diskFull := false
 	logLine := func(line string) {
 		p.onLine(line)
 		diskFull = diskFull || strings.Contains(line, "No space left on device") // the exit status does not show it
 	}
-	var read []string
-	if b.spec.Wheels != "" {
-		read = append(read, b.spec.Wheels)
-	}
 	var repeat sync.WaitGroup
 	repeatCtx, stop := context.WithCancel(ctx)
 	repeat.Go(func() { p.repeat(repeatCtx) })
-	err := b.tool.runBuild(ctx, b.uv, b.tmp, b.tool.cacheOf(b.spec), read, outputHandler{logLine, p.setPID}, args...)
+	err := b.execUV(ctx, env, outputHandler{logLine, p.setPID}, args...)
 	stop()
 	repeat.Wait()
 	if err == nil {
 		return nil
 	}
 	lastLines := p.lastOutput()
+	if b.spec.Image != "" {
+		if err := b.imageError(err, lastLines); err != nil {
+			return err
+		}
+	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return run.Failf(muster.Dependency, "building the %s took longer than %s", p.title, time.Since(p.begun).Round(time.Second))

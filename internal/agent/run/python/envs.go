@@ -132,7 +132,7 @@ func (e *Envs) recheck(ctx context.Context, env *Env) error {
 	defer last.Unlock()
 	begun := time.Now()
 	if begun.Before(last.validUntil) {
-		return checkInterpreterFile(e.Path(env.Name))
+		return env.checkInterpreterFile(e.Path(env.Name))
 	}
 	if err := e.Check(ctx, env); err != nil {
 		return err
@@ -142,10 +142,11 @@ func (e *Envs) recheck(ctx context.Context, env *Env) error {
 	return nil
 }
 
-// Check returns an error if the interpreter of an environment does not work, or if files of its packages are missing or truncated.
+// Check returns an error if the interpreter of an environment does not work, or if files of its packages are missing, truncated or changed.
+// The interpreter of an image is not executed.
 func (e *Envs) Check(ctx context.Context, env *Env) error {
 	dir := e.Path(env.Name)
-	if err := env.checkFiles(ctx, dir); err != nil {
+	if err := env.checkFiles(ctx, dir); err != nil || env.Image != "" {
 		return err
 	}
 	err := e.tool.runIsolated(ctx, []string{dir}, nil, dir, e.tool.env(), outputHandler{onLine: func(string) {}}, InterpreterPath(dir), "-c", "import sys; sys.exit(sys.prefix == sys.base_prefix)")
@@ -167,6 +168,12 @@ func (e *Envs) build(ctx context.Context, r *Request, damage error, observer run
 	e.sweep(r.Name)
 	begun := time.Now()
 	b := &build{Envs: e, title: r.Title, spec: r.Spec(ctx), observer: observer}
+	if errors.Is(damage, errChanged) {
+		e.cleanCacheOf(ctx, b.spec)
+		fresh := *b.spec
+		fresh.NoCache = true // also without a cache that the operator set
+		b.spec = &fresh
+	}
 	e.log.Info("building a Python environment", slog.String("name", r.Name), slog.String("torch", b.spec.TorchBackend))
 	rec, err := b.install(ctx, r.Name)
 	if err != nil {

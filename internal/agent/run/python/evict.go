@@ -1,6 +1,7 @@
 package python
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,9 @@ import (
 
 // minIdle is how long an environment is not evicted after a use: the process of the task may not have started.
 const minIdle = 10 * time.Minute
+
+// maxIdleLocal is Config.MaxIdle for environments with packages of a task's files: each change of a file makes another one.
+const maxIdleLocal = 24 * time.Hour
 
 // tempPrefix begins the names of the folders of builds and removals. The name of the environment, "-" and another word follow.
 const tempPrefix = ".build-"
@@ -73,8 +77,13 @@ func (e *Envs) prune(ctx context.Context) {
 		e.log.Warn("listing Python environments failed", slog.Any("error", err))
 		return
 	}
-	oldest := time.Now().Add(-e.cfg.MaxIdle)
-	all = slices.DeleteFunc(all, func(env *Env) bool { return env.Used.Before(oldest) && e.evict(env) })
+	all = slices.DeleteFunc(all, func(env *Env) bool {
+		idle := e.cfg.MaxIdle
+		if env.Local {
+			idle = min(idle, maxIdleLocal)
+		}
+		return time.Since(env.Used) > idle && e.evict(env)
+	})
 	total := func() muster.Size { return e.Usage(func(name string) string { return name }).Total }
 	if e.cfg.Budget == 0 || total() <= e.cfg.Budget {
 		return
@@ -199,7 +208,7 @@ func (e *Envs) logCleaning(err error) {
 }
 
 // usersOf lists the processes of this machine that use an environment: with a path below dir in their command line or environment, such
-// as the PATH that activates it, or, on Linux, with a mapped file below it.
+// as the PATH that activates it, or, on Linux, with a mapped file below it, or in a container that has it as a mount.
 func usersOf(dir string) (pids []int) {
 	prefixes := []string{dir + "/"}
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil && resolved != dir {
@@ -210,8 +219,10 @@ func usersOf(dir string) (pids []int) {
 		line, _ := p.Cmdline() // "" if it has exited, or belongs to another user
 		environ, _ := p.Environ()
 		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.Pid))
+		mounts, _ := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", p.Pid))
 		text := line + "\n" + strings.Join(environ, "\n") + "\n" + string(maps)
-		if slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
+		mounted := bytes.Contains(mounts, []byte("/"+filepath.Base(dir)+" /muster/"+envFolder+" ")) // its own name is a hash
+		if mounted || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.Contains(text, prefix) }) {
 			pids = append(pids, int(p.Pid))
 		}
 	}

@@ -63,7 +63,7 @@ func TestBuildsAreIsolated(t *testing.T) {
 			cat $d/module.py; echo evil 2>&1 >>$d/module.py; echo evil 2>&1 >$d/new.py; ln $d/module.py mine; rm -f $d/module.py; mv $d away
 		done
 		cat /proc/$PPID/environ; echo end; exit 7`
-	err := tool.runBuild(t.Context(), "/bin/sh", tmp, cache, nil, outputHandler{onLine: logLine}, "-c", script)
+	err := tool.runBuild(t.Context(), "/bin/sh", tmp, cache, nil, nil, outputHandler{onLine: logLine}, "-c", script)
 	if err == nil || !strings.Contains(err.Error(), "exit status 7") {
 		t.Errorf("it ended with %v", err)
 	}
@@ -93,7 +93,7 @@ func TestIsolatedBuildEndsWithAllItStarted(t *testing.T) {
 	defer cancel(nil)
 	cause := errors.New("stopped")
 	tmp := t.TempDir()
-	err := tool.runBuild(ctx, "/bin/sh", tmp, "", nil, outputHandler{onLine: func(line string) {
+	err := tool.runBuild(ctx, "/bin/sh", tmp, "", nil, nil, outputHandler{onLine: func(line string) {
 		if line == "ready" {
 			cancel(cause)
 		}
@@ -101,10 +101,10 @@ func TestIsolatedBuildEndsWithAllItStarted(t *testing.T) {
 	if !errors.Is(err, cause) {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := tool.runBuild(t.Context(), "/bin/sh", tmp, "", nil, outputHandler{onLine: func(string) {}}, "-c", "sleep 1000 & exit 0"); err != nil {
+	if err := tool.runBuild(t.Context(), "/bin/sh", tmp, "", nil, nil, outputHandler{onLine: func(string) {}}, "-c", "sleep 1000 & exit 0"); err != nil {
 		t.Errorf("one that leaves something behind ended with %v", err)
 	}
-	if err := tool.runBuild(t.Context(), filepath.Join(tmp, "none"), tmp, "", nil, outputHandler{onLine: func(string) {}}); err == nil {
+	if err := tool.runBuild(t.Context(), filepath.Join(tmp, "none"), tmp, "", nil, nil, outputHandler{onLine: func(string) {}}); err == nil {
 		t.Error("what is not there is run")
 	}
 }

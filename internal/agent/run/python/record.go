@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -27,6 +28,9 @@ type record struct {
 	Packages []string    `json:"packages"` // folders of their metadata, such as "torch-2.15.0.dist-info"
 	Size     muster.Size `json:"size"`     // on the disk, including files that other environments share
 	Built    muster.Time `json:"built"`
+	Newest   int64       `json:"newest,omitempty"` // the latest modification of a package's file, in Unix nanoseconds
+	Image    string      `json:"image,omitempty"`  // see Spec
+	Local    bool        `json:"local,omitempty"`  // packages were built from a task's files
 }
 
 // Env is a finished environment, or a damaged one without a record.
@@ -69,6 +73,9 @@ func (e *Envs) Load(name string) (*Env, error) {
 // errDamaged means that a new environment has incomplete packages. uv's cache may have the same damaged files, as hard links.
 var errDamaged = errors.New("what was installed is damaged")
 
+// errChanged means that a file was changed in place, which also changes uv's cache, as a hard link.
+var errChanged = errors.New("was changed after it was installed")
+
 // list fills in the packages of the environment at dir.
 func (r *record) list(dir string) error {
 	libs, err := filepath.Glob(filepath.Join(dir, "lib", "python*", "site-packages"))
@@ -85,10 +92,10 @@ func (r *record) list(dir string) error {
 	return err
 }
 
-// checkFiles returns an error if a file of the environment at dir is missing or has the wrong size. It reads only the RECORD of each
-// package.
+// checkFiles returns an error if a file of the environment at dir is missing, has the wrong size, or was modified later than Newest, which
+// it sets if it is 0. It reads only the RECORD of each package.
 func (r *record) checkFiles(ctx context.Context, dir string) error {
-	if err := checkInterpreterFile(dir); err != nil {
+	if err := r.checkInterpreterFile(dir); err != nil {
 		return err
 	}
 	if r.Lib == "" {
@@ -100,16 +107,23 @@ func (r *record) checkFiles(ctx context.Context, dir string) error {
 		return errors.New("its packages are missing")
 	}
 	defer func() { _ = root.Close() }()
+	var newest int64
 	for _, name := range r.Packages {
-		if err := checkPackage(ctx, root, lib, name); err != nil {
+		if err := checkPackage(ctx, root, lib, name, r.Newest, &newest); err != nil {
 			return err
 		}
 	}
+	r.Newest = cmp.Or(r.Newest, newest)
 	return nil
 }
 
-func checkInterpreterFile(dir string) error {
-	if _, err := os.Stat(InterpreterPath(dir)); err != nil {
+// checkInterpreterFile returns an error if the interpreter is missing. That of an image is a link to a path in the image.
+func (r *record) checkInterpreterFile(dir string) error {
+	stat := os.Stat
+	if r.Image != "" {
+		stat = os.Lstat
+	}
+	if _, err := stat(InterpreterPath(dir)); err != nil {
 		return errors.New("its interpreter does not work: it is missing")
 	}
 	return nil
@@ -121,10 +135,10 @@ func InterpreterPath(dir string) string { return filepath.Join(dir, "bin", "pyth
 // maxRecord is the most bytes of a RECORD; that of PyTorch has 2 MB.
 const maxRecord = 16 << 20
 
-// checkPackage checks one package. RECORD is specified at
+// checkPackage checks one package, and that no file was modified after limit, unless that is 0. It raises newest to the latest modification. RECORD is specified at
 // https://packaging.python.org/en/latest/specifications/recording-installed-packages/.
 // The package itself wrote it: it may be a link, a pipe, or endless.
-func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
+func checkPackage(ctx context.Context, root *os.Root, lib, info string, limit int64, newest *int64) error {
 	dist, version, _ := strings.Cut(strings.TrimSuffix(info, ".dist-info"), "-")
 	f, err := run.OpenRegularIn(root, filepath.Join(info, "RECORD"))
 	if err != nil {
@@ -156,6 +170,10 @@ func checkPackage(ctx context.Context, root *os.Root, lib, info string) error {
 		}
 		if size, err := strconv.ParseInt(row[2], 10, 64); err != nil || st.Size() != size && st.Mode().IsRegular() {
 			return fmt.Errorf("%s of %s %s has %d bytes instead of %s", row[0], dist, version, st.Size(), row[2])
+		}
+		modified := st.ModTime().UnixNano()
+		if *newest = max(*newest, modified); limit > 0 && modified > limit {
+			return fmt.Errorf("%s of %s %s %w", row[0], dist, version, errChanged)
 		}
 	}
 }

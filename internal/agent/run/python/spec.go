@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
 const (
@@ -37,20 +38,51 @@ type Spec struct {
 	Constraints  []string `json:"constraints,omitempty"`
 	Options      []string `json:"options,omitempty"` // lines such as "--extra-index-url …"
 
+	Source *Source `json:"source,omitempty"` // the task's own project
+	Files  string  `json:"files,omitempty"`  // identifies the content of the task's files, if packages are built from them
+	Image  string  `json:"image,omitempty"`  // ID of the image whose Python it uses; "" for one of this machine
+
+	Request *run.PythonRequest `json:"-"` // nil for a runtime
+
 	TorchBackend string `json:"backend,omitempty"` // uv's --torch-backend
 	Wheels       string `json:"-"`                 // a folder with all packages: nothing is fetched
 	NoCache      bool   `json:"-"`                 // ignore uv's cache
 	Prebuilt     bool   `json:"ready,omitempty"`   // only packages without a build step; modules are compiled so that tasks start sooner
 }
 
+// Source is a project with a pyproject.toml.
+type Source struct {
+	Folder string   `json:"folder"` // in the task's files
+	Extras []string `json:"extras,omitempty"`
+	Groups []string `json:"groups,omitempty"`
+}
+
+// requiresPython finds requires-python, a field of the table project in pyproject.toml.
+var requiresPython = lazyregexp.New(`(?m)^[ \t]*requires-python[ \t]*=[ \t]*["']([0-9A-Za-z.,<>=!~* ]{1,100})["']`)
+
 // ParseSpec converts the python section of a spec. readFile reads a file by its path in the task's folder.
 func ParseSpec(p *muster.Python, readFile func(name string) ([]byte, error)) (Spec, error) {
 	w := Spec{Version: p.Version}
 	for _, pkg := range p.Packages {
-		if err := checkLine(pkg); err != nil || strings.HasPrefix(strings.TrimSpace(pkg), "-") {
-			return Spec{}, run.Failf(muster.Dependency, "python.packages: %q is not a package: use a name such as numpy or numpy>=2", pkg)
+		pkg = strings.TrimSpace(pkg)
+		err := checkLine(pkg)
+		if muster.IsLocalPackage(pkg) {
+			err = checkLocal(pkg)
 		}
-		w.Requirements = append(w.Requirements, strings.TrimSpace(pkg))
+		if err != nil || strings.HasPrefix(pkg, "-") {
+			return Spec{}, run.Failf(muster.Dependency, "python.packages: %q is not a package: use a name such as numpy or numpy>=2, or a path in the task's files such as ./lib", pkg)
+		}
+		w.Requirements = append(w.Requirements, pkg)
+	}
+	if p.Project != "" {
+		w.Source = &Source{Folder: path.Clean(p.Project), Extras: p.Extras, Groups: p.Groups}
+		text, err := readFile(path.Join(w.Source.Folder, "pyproject.toml"))
+		if err != nil {
+			return Spec{}, err
+		}
+		if m := requiresPython.Get().FindSubmatch(text); m != nil && w.Version == "" {
+			w.Version = string(m[1])
+		}
 	}
 	if p.Requirements != "" {
 		r := requirementsReader{readFile: readFile, spec: &w, seen: map[string]bool{}}
@@ -122,6 +154,15 @@ func (r *requirementsReader) parseLine(name, parseLine string, constraints bool)
 	return nil
 }
 
+// checkLocal rejects a path that is not in the task's files.
+func checkLocal(pkg string) error {
+	file, _, _ := strings.Cut(pkg, "[")
+	if !fs.ValidPath(path.Clean(file)) || len(pkg) > maxLineLength || strings.ContainsAny(pkg, "\x00\n\r#;") {
+		return errors.New("it is not a path in the task's files")
+	}
+	return nil
+}
+
 // checkLine rejects requirements that depend on one task's folder, because the tasks of a project share environments.
 func checkLine(line string) error {
 	local := false
@@ -130,15 +171,23 @@ func checkLine(line string) error {
 	}
 	switch {
 	case local || strings.Contains(line, "@ file:") || strings.Contains(line, "@file:"):
-		return run.Failf(muster.Dependency, "%q installs from a folder, but tasks share environments: put the code in the task's folder and set PYTHONPATH in env", line)
+		return run.Failf(muster.Dependency, "%q installs from a folder, but tasks share environments: list the folder in python.packages, such as ./lib, or put the code in the task's folder and set PYTHONPATH in env", line)
 	case len(line) > maxLineLength || strings.ContainsAny(line, "\x00\n\r"):
 		return run.Failf(muster.Dependency, "line is too long or has control characters")
 	}
 	return nil
 }
 
+// requirementsTxt returns the requirements for uv. Paths are relative to the folder of a build.
 func (w *Spec) requirementsTxt() string {
-	return strings.Join(append(append([]string(nil), w.Options...), w.Requirements...), "\n") + "\n"
+	lines := slices.Clone(w.Options)
+	for _, line := range w.Requirements {
+		if muster.IsLocalPackage(line) {
+			line = "./" + filesFolder + line[1:]
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n") + "\n"
 }
 
 // key returns the name of the environment for w and an interpreter.
@@ -155,10 +204,10 @@ func (w *Spec) key(interpreter string) (string, error) {
 	return hex.EncodeToString(sum[:16]), nil
 }
 
-// GetFor is Get for the python section of a spec of a project. Its files are read from root.
-func (e *Envs) GetFor(ctx context.Context, project string, p *muster.Python, root *os.Root, observer run.Observer) (string, error) {
-	spec, err := ParseSpec(p, func(name string) ([]byte, error) {
-		f, err := run.OpenRegularIn(root, filepath.FromSlash(name))
+// GetFor is Get for the python section of a spec.
+func (e *Envs) GetFor(ctx context.Context, r *run.PythonRequest, observer run.Observer) (string, error) {
+	spec, err := ParseSpec(r.Python, func(name string) ([]byte, error) {
+		f, err := run.OpenRegularIn(r.Root, filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, run.Failf(muster.Dependency, "%s does not exist in the task's folder: set files to the folder that contains it", name)
 		}
@@ -178,7 +227,15 @@ func (e *Envs) GetFor(ctx context.Context, project string, p *muster.Python, roo
 	if err != nil {
 		return "", err
 	}
-	spec.Project = project
+	spec.Project, spec.Request = r.Project, r
+	if r.Python.UsesFiles() {
+		if spec.Files = r.Files; spec.Files == "" {
+			return "", run.Failf(muster.Dependency, "python: the task has no files to install packages from: set files")
+		}
+	}
+	if r.Image != nil {
+		spec.Image = r.Image.ID
+	}
 	return e.GetSpec(ctx, spec, observer)
 }
 
@@ -188,9 +245,11 @@ func (e *Envs) GetSpec(ctx context.Context, spec Spec, observer run.Observer) (s
 	if err != nil {
 		return "", err
 	}
-	interpreter, err := e.findInterpreter(ctx, uv, spec.Version, observer)
-	if err != nil {
-		return "", err
+	interpreter := ""
+	if spec.Image == "" {
+		if interpreter, err = e.findInterpreter(ctx, uv, spec.Version, observer); err != nil {
+			return "", err
+		}
 	}
 	name, err := spec.key(interpreter)
 	if err != nil {

@@ -42,6 +42,23 @@ func TestReadFollowsIncludes(t *testing.T) {
 	}
 }
 
+func TestReadOfAProject(t *testing.T) {
+	for _, c := range []struct {
+		version, toml, want string
+	}{
+		{"", "[project]\nrequires-python = \">=3.11, <3.13\"\n", ">=3.11, <3.13"},
+		{"", "[project]\n  requires-python='~=3.12' # why\n", "~=3.12"},
+		{"3.10", "[project]\nrequires-python = \">=3.11\"\n", "3.10"},
+		{"", "[project]\n# requires-python = \"3.11\"\n", ""},
+		{"", "[project]\nrequires-python = \"--help;\"\n", ""},
+	} {
+		got, err := python.ParseSpec(&muster.Python{Project: "a/", Version: c.version, Extras: []string{"x"}}, files(map[string]string{"a/pyproject.toml": c.toml}))
+		if want := (python.Spec{Version: c.want, Source: &python.Source{Folder: "a", Extras: []string{"x"}}}); err != nil || !cmp.Equal(want, got) {
+			t.Errorf("%q: %+v %v", c.toml, got, err)
+		}
+	}
+}
+
 func TestReadRefusesWhatCannotBeShared(t *testing.T) {
 	for text, wantMsg := range map[string]string{
 		"six\n-e .":               "requirements.txt, line 2",

@@ -202,7 +202,11 @@ func (t *tool) cacheOf(s *Spec) string {
 	if s.Prebuilt {
 		return ""
 	}
-	return filepath.Join(t.projectCaches(), run.ProjectFolder(s.Project))
+	owner := s.Project
+	if s.Image != "" {
+		owner += "\n" + s.Image // what is built in one image may not work in another
+	}
+	return filepath.Join(t.projectCaches(), run.ProjectFolder(owner))
 }
 
 // EnvTag returns the environment entry that identifies the tools of the worker with this data dir.
@@ -236,8 +240,8 @@ func scanLines(r io.Reader, onLine func(string)) {
 
 // runBuild runs uv for packages that a task chose. Installing a package may execute its code, so uv can only write to tmp and to its
 // cache: see cacheOf.
-func (t *tool) runBuild(ctx context.Context, uv, tmp, cache string, read []string, handler outputHandler, args ...string) error {
-	env := append(t.env(), "HOME="+tmp, "TMPDIR="+tmp)
+func (t *tool) runBuild(ctx context.Context, uv, tmp, cache string, read, extra []string, handler outputHandler, args ...string) error {
+	env := run.MergeEnv(append(t.env(), "HOME="+tmp, "TMPDIR="+tmp), extra)
 	if cache != "" {
 		env = run.MergeEnv(env, []string{"UV_CACHE_DIR=" + cache})
 	}

@@ -68,6 +68,8 @@ func TestInterpreterSelection(t *testing.T) {
 		{script: muster.Script{Text: "hello", Interpreter: []string{"cat", "-A"}}, prints: "hello"},
 		{script: muster.Script{Text: "#!/bin/cat\nhello"}, prints: "#!/bin/cat\nhello"},
 		{script: muster.Script{Text: "#!/usr/bin/env -S cat -E\nx\n"}, prints: "#!/usr/bin/env -S cat -E$\nx$\n"},
+		{script: muster.Script{Text: "print(1+1)"}, prints: "2\n", needs: python},
+		{script: muster.Script{Text: "import sys\nprint(sys.argv[1])", Args: []string{"a"}}, prints: "a\n", needs: python},
 		{script: muster.Script{Text: "print(1+1)", File: "src/sum.py"}, prints: "2\n", needs: python},
 		{script: muster.Script{Text: "print(1+1)", Interpreter: []string{"python3", "-u"}}, prints: "2\n", needs: python},
 	} {
