@@ -148,6 +148,9 @@ func comparePaths(a, b string) int {
 // IsSHA256 reports whether s is 64 lower-case hex digits.
 func IsSHA256(s string) bool { return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == "" }
 
+// ResultFile is the file in $MUSTER_OUT that becomes the result of a task instead of an artifact. As an input it is the result.
+const ResultFile = "result.json"
+
 // InputFile is an artifact of an earlier stage that must be in a task's folder before the task starts.
 type InputFile struct {
 	Path   string `json:"path"` // in the folder: slash-separated, relative, without ".."

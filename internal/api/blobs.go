@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -66,10 +67,30 @@ func (s *server) missingBlobs(ctx context.Context, in *missingInput) (*rest.Resp
 
 func (s *server) getBlob(w http.ResponseWriter, r *http.Request, in *BlobPath) error {
 	size, err := s.authorizeBlob(r.Context(), in.SHA256)
+	if err == nil {
+		err = s.storeResult(r.Context(), in.SHA256)
+	}
 	if err != nil {
 		return err
 	}
 	return s.serveBlob(w, r, &blobResponse{Blob: store.Blob{SHA256: in.SHA256, Size: size}, name: in.SHA256, mediaType: "application/octet-stream"})
+}
+
+// storeResult stores the result of a task that is an input of an attempt of the worker that asks for it, unless it is stored. Nothing
+// refers to it there: it is removed like other such blobs, and stored again when another attempt needs it.
+func (s *server) storeResult(ctx context.Context, sha256 string) error {
+	p := principalOf(ctx)
+	if p.Role != auth.Worker {
+		return nil
+	}
+	if _, err := s.Blobs.Stat(ctx, sha256); muster.CodeOf(err) != muster.NotFound {
+		return err
+	}
+	result, err := s.BlobNeeds.ResultInput(ctx, p.Worker, sha256)
+	if err != nil || result == nil {
+		return err
+	}
+	return s.Blobs.Put(ctx, sha256, 0, bytes.NewReader(result))
 }
 
 // uploads returns the caller's uploader.
@@ -167,6 +188,8 @@ type BlobNeeds interface {
 	NeedsBlob(ctx context.Context, w muster.WorkerID, sha256 string, stale bool) (size int64, ok bool, err error)
 	// Files returns the files of a tree. Errors are NotFound, and Invalid or TooLarge for blobs that are not trees.
 	Files(ctx context.Context, tree string) ([]store.Blob, error)
+	// ResultInput returns a result with this hash that a current attempt of the worker has as an input, or nil.
+	ResultInput(ctx context.Context, w muster.WorkerID, sha256 string) ([]byte, error)
 }
 
 // holderOf returns the grantee of a key's uploads.

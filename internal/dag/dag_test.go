@@ -250,6 +250,27 @@ func TestInputs(t *testing.T) {
 	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
 		t.Errorf("a missing artifact returns %v", err)
 	}
+	s.Tasks[3].Inputs = []muster.Input{{From: "train", Name: "model v1.pt"}, {From: "many", Name: "result.json", As: "r.json"}}
+	g := dag.New(s)
+	got, err = g.Inputs(3, results(s))
+	if err != nil || len(got) != 4 || got[2].Path != "6/r.json" || got[2].Size != 292 {
+		t.Fatalf("the inputs with results are %v, %v", got, err)
+	}
+	if b := g.ResultInput(3, got, got[2].SHA256, results(s)); !strings.Contains(string(b), `"at":1}`) {
+		t.Errorf("the result of element 6 is %s", b)
+	}
+	for _, sum := range []string{"abc", got[2].SHA256[1:]} {
+		if b := g.ResultInput(3, got, sum, results(s)); b != nil {
+			t.Errorf("%s is the result %s", sum, b)
+		}
+	}
+	if _, err := g.Inputs(3, func(stage, element int) (muster.Task, bool) {
+		task, ok := results(s)(stage, element)
+		task.Result = nil
+		return task, ok
+	}); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), "task 17.10 (many) left no result: it must write result.json to $MUSTER_OUT") {
+		t.Errorf("a missing result returns %v", err)
+	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}
 	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("10,001 artifacts give %v", err)

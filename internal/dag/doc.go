@@ -10,6 +10,9 @@
 //	${train.3.result.loss}      of an array's element 3, or of a matrix's element at position 3
 //	${train.*.result.loss}      a list of the values of all elements that have succeeded, at most 10,000
 //	${train.exit_code}          the exit code of its process
+//	${train.metrics.loss}       the last value of a metric
+//	${train.3.matrix.lr}        the value of an element on an axis; also .matrix, .index and .item
+//	${train.min(result.loss).result.m}  of the element with the lowest, or highest, number
 //	${train.artifact("m.pt").url}   of the artifact m.pt; also .sha256 and .size
 //	${train.artifacts.m.pt.url}     the same
 //	${index}                    this element's number; 0 for a plain task

@@ -1,6 +1,8 @@
 package dag
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -289,7 +291,8 @@ func member(v any, key string) (any, bool) {
 // Inputs returns the input files of every task of a stage, in the order of its inputs.
 // Artifacts of an array, matrix or gang are placed in folders with the elements' numbers:
 // model.pt of element 3 becomes 3/model.pt and, with "as: in/m.pt", in/3/m.pt. A
-// NotFound error names the task that lacks an artifact.
+// NotFound error names the task that lacks an artifact. The artifact result.json is the
+// result of a task that has no other one with this name: see ResultInput.
 func (g *Graph) Inputs(stage int, result ResultFunc) ([]muster.InputFile, error) {
 	var all []muster.InputFile
 	for _, in := range g.spec.Tasks[stage].Inputs {
@@ -310,7 +313,7 @@ func (g *Graph) Inputs(stage int, result ResultFunc) ([]muster.InputFile, error)
 			if !ok {
 				return nil, muster.Errorf(muster.NotFound, "the result of stage %s, element %d, is not known", in.From, t.Index(i))
 			}
-			a, err := artifact(&task, in.Name)
+			a, err := inputArtifact(&task, in.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -322,6 +325,41 @@ func (g *Graph) Inputs(stage int, result ResultFunc) ([]muster.InputFile, error)
 		}
 	}
 	return all, nil
+}
+
+// inputArtifact returns the task's artifact with this name, or its result.
+func inputArtifact(t *muster.Task, name string) (muster.Artifact, error) {
+	a, err := artifact(t, name)
+	if err == nil || name != muster.ResultFile {
+		return a, err
+	}
+	if len(t.Result) == 0 {
+		return a, muster.Errorf(muster.NotFound, "task %s (%s) left no result: it must write %s to $MUSTER_OUT", t.ID, t.Name, name)
+	}
+	sum := sha256.Sum256(t.Result)
+	return muster.Artifact{Name: name, SHA256: hex.EncodeToString(sum[:]), Size: int64(len(t.Result))}, nil
+}
+
+// ResultInput returns the result with this hash that is an input of a stage, or nil. inputs are those of the stage.
+func (g *Graph) ResultInput(stage int, inputs []muster.InputFile, sha256 string, result ResultFunc) []byte {
+	k := 0
+	for _, in := range g.spec.Tasks[stage].Inputs {
+		from := g.stages[in.From]
+		for i := range g.spec.Tasks[from].Size() {
+			if k == len(inputs) {
+				return nil
+			}
+			if k++; in.Name != muster.ResultFile || inputs[k-1].SHA256 != sha256 {
+				continue
+			}
+			if task, ok := result(from, i); ok {
+				if a, err := inputArtifact(&task, in.Name); err == nil && a.SHA256 == sha256 {
+					return task.Result
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // artifact returns the task's artifact with this name, or a NotFound error.

@@ -165,6 +165,12 @@ func (e *Engine) unneeded(ctx context.Context, w muster.WorkerID, job muster.Job
 	return unneeded, nil
 }
 
+// ResultInput returns a result with this hash that an attempt which the worker holds has as an input file, or nil. It is no blob of the
+// store unless it was put there.
+func (e *Engine) ResultInput(ctx context.Context, w muster.WorkerID, sha256 string) ([]byte, error) {
+	return call(ctx, e, false, func(st *sched.State, _ muster.Time, _ *batch) ([]byte, error) { return st.ResultInput(w, sha256), nil })
+}
+
 // findNeeded answers a query from the worker's cache entry or, if that is too old or incomplete, from the scheduler, with a pause
 // between two refreshes: a worker that asks for blobs that it does not need delays only itself. With stale, it does not ask the
 // scheduler for blobs that are missing from a valid entry.

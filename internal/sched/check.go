@@ -211,20 +211,7 @@ func (g *group) checkNeeds(counts muster.Counts) error {
 	active := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
 	var want unmet
 	for _, n := range g.needs {
-		if !n.ended() {
-			want.unended++
-		}
-		if n.unsuccessful() > 0 {
-			want.unsuccessful++
-		}
-		if n.unmet.failed > 0 || n.row.Counts[muster.Failed]+n.row.Counts[muster.TimedOut] > 0 {
-			want.failed++
-		}
-	}
-	if want != g.unmet {
-		return broken("stage %q of job %s counts its needs as %+v, not %+v", g.row.Name, g.row.Job, g.unmet, want)
-	}
-	for _, n := range g.needs {
+		want.add(n.currentOutcome(), 1)
 		if g.spec().RunsAfterFailure() {
 			continue // a retry of what it needs does not change it
 		}
@@ -235,7 +222,10 @@ func (g *group) checkNeeds(counts muster.Counts) error {
 			return broken("stage %q of job %s waits for %q, which did not succeed", g.row.Name, g.row.Job, n.row.Name)
 		}
 	}
-	if counts[muster.Waiting] > 0 && !slices.ContainsFunc(g.needs, func(n *group) bool { return !n.ended() }) {
+	if want != g.unmet {
+		return broken("stage %q of job %s counts its needs as %+v, not %+v", g.row.Name, g.row.Job, g.unmet, want)
+	}
+	if counts[muster.Waiting] > 0 && want.unended == 0 {
 		return broken("stage %q of job %s waits, but all that it needs has ended", g.row.Name, g.row.Job)
 	}
 	return nil

@@ -56,30 +56,36 @@ type outcome struct {
 // unmet counts the needs of a stage by their outcome, so that whether it is ready takes no look at them.
 type unmet struct{ unended, unsuccessful, failed int }
 
+// add counts n needs with an outcome.
+func (u *unmet) add(o outcome, n int) {
+	if !o.ended {
+		u.unended += n
+	}
+	if o.unsuccessful {
+		u.unsuccessful += n
+	}
+	if o.failed {
+		u.failed += n
+	}
+}
+
+// currentOutcome returns the outcome by the counts of the stage.
+func (g *group) currentOutcome() outcome {
+	return outcome{ended: g.ended(), unsuccessful: g.unsuccessful() > 0, failed: g.unmet.failed > 0 || g.row.Counts[muster.Failed]+g.row.Counts[muster.TimedOut] > 0}
+}
+
 // updateOutcome tells the dependents of a stage, after its counts changed, and reports whether its outcome did. It takes time in proportion
 // to the dependents, but only when one of the three changes; a change of failed also changes the outcomes of the dependents.
 func (g *group) updateOutcome() bool {
-	is := outcome{ended: g.ended(), unsuccessful: g.unsuccessful() > 0, failed: g.unmet.failed > 0 || g.row.Counts[muster.Failed]+g.row.Counts[muster.TimedOut] > 0}
-	was := g.outcome
+	was, is := g.outcome, g.currentOutcome()
 	if is == was {
 		return false
 	}
 	g.outcome = is
-	count := func(n *int, was, is bool) {
-		switch {
-		case is && !was:
-			*n++
-		case was && !is:
-			*n--
-		}
-	}
 	for _, d := range g.dependents {
-		count(&d.unmet.unended, !was.ended, !is.ended)
-		count(&d.unmet.unsuccessful, was.unsuccessful, is.unsuccessful)
-		count(&d.unmet.failed, was.failed, is.failed)
-	}
-	if is.failed != was.failed {
-		for _, d := range g.dependents {
+		d.unmet.add(was, -1)
+		d.unmet.add(is, 1)
+		if is.failed != was.failed {
 			d.updateOutcome()
 		}
 	}

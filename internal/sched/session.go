@@ -368,6 +368,22 @@ type BlobRefs struct {
 	Inputs  []muster.InputFile // of a stage: shared, not to be changed
 }
 
+// ResultInput returns a result with this hash that an attempt of a worker has as an input, or nil.
+func (s *State) ResultInput(id muster.WorkerID, sha256 string) []byte {
+	w, err := s.worker(id)
+	if err != nil {
+		return nil
+	}
+	for _, t := range w.held {
+		if g := t.group; len(g.inputs) > 0 {
+			if b := g.job.stageGraph().ResultInput(g.row.Index, g.inputs, sha256, g.job.result); b != nil {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
 // BlobRefs returns what the attempts of a worker need, including those just assigned.
 func (s *State) BlobRefs(id muster.WorkerID) []BlobRefs {
 	w, err := s.worker(id)

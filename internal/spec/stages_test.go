@@ -2,6 +2,7 @@ package spec_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestJobOfTheMaximumOfStages(t *testing.T) {
 func BenchmarkStages(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		data := []byte(stagesJSON(n))
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
 			for b.Loop() {
 				if _, err := spec.Parse(data, "job.json"); err != nil {
 					b.Fatal(err)

@@ -393,8 +393,6 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, order *dag.
 			v.add(at+".from", muster.DidYouMean(in.From, v.names), "unknown stage %q", muster.Truncate(in.From))
 		case !order.Before(j, stage):
 			v.add(at+".from", "add it to needs", "stage %s may not have finished when this stage starts", in.From)
-		case in.Name == resultName && !mayCollect(v.spec.Tasks[j].Outputs, resultName):
-			v.add(at+".name", fmt.Sprintf("use ${%s.result}, or write another file to $MUSTER_OUT", in.From), "%s is the result of stage %s, not an artifact", resultName, in.From)
 		default:
 			total = min(total, muster.MaxInputs) + min(v.spec.Tasks[j].Size(), muster.MaxInputs+1)
 		}
@@ -412,17 +410,6 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, order *dag.
 	if total > muster.MaxInputs {
 		v.add("inputs", "let the array write one archive, or merge in steps", "the inputs have more than %d artifacts", muster.MaxInputs)
 	}
-}
-
-// resultName is the file in $MUSTER_OUT that becomes the result of a task instead of an artifact.
-const resultName = "result.json"
-
-// mayCollect reports whether one of the patterns of outputs may match the name.
-func mayCollect(outputs []string, name string) bool {
-	return slices.ContainsFunc(outputs, func(glob string) bool {
-		match, _ := path.Match(glob, name) // an invalid pattern is reported elsewhere
-		return match || strings.Contains(glob, "**") || strings.Contains(glob, "{")
-	})
 }
 
 // relativePath checks a path or glob that must stay in the task's folder.

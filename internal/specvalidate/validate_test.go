@@ -45,8 +45,20 @@ func TestSpecAcceptsWhatTheDocumentationShows(t *testing.T) {
 	}
 }
 
-func TestResultThatIsAlsoAnOutput(t *testing.T) {
-	for _, outputs := range []string{`"result.json"`, `"*.json"`, `"**"`} {
+// A cycle of many stages is reported by its ends.
+func TestLongCycle(t *testing.T) {
+	s := &muster.Spec{}
+	for i := range muster.MaxStages {
+		s.Tasks = append(s.Tasks, muster.TaskSpec{Name: fmt.Sprint("s", i), Kind: muster.KindNoop, Needs: []string{fmt.Sprint("s", (i+1)%muster.MaxStages)}})
+	}
+	want := "dependency cycle: s0 → s1 → s2 → s3 → s4 → s5 → s6 → s7 → (9985 more) → s9993 → s9994 → s9995 → s9996 → s9997 → s9998 → s9999 → s0"
+	if wrong := Spec(s); len(wrong) != 1 || wrong[0].Path != "tasks[0].needs" || wrong[0].Message != want {
+		t.Errorf("%v, want %s", wrong, want)
+	}
+}
+
+func TestResultIsAnInput(t *testing.T) {
+	for _, outputs := range []string{``, `"result.json"`, `"*.json"`, `"**"`} {
 		var s muster.Spec
 		text := `{"tasks": [{"name": "a", "run": "x", "outputs": [` + outputs + `]}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "result.json"}]}]}`
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -232,8 +244,6 @@ func TestSpec(t *testing.T) {
 			"tasks[0].needs", "a → c → b → a"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "a", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "add it to needs"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "inputs": [{"from": "b", "name": "m"}]}]}`, "tasks[1].inputs[0].from", "unknown stage"},
-		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "result.json"}]}]}`,
-			"tasks[1].inputs[0].name", "is the result of stage a, not an artifact"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m"}, {"from": "a", "name": "n", "as": "m"}]}]}`,
 			"tasks[1].inputs[1]", "another input has the path"},
 		{`{"tasks": [{"name": "a", "run": "x"}, {"run": "x", "needs": ["a"], "inputs": [{"from": "a", "name": "m", "as": "../m"}]}]}`, "tasks[1].inputs[0].as", "not a path"},

@@ -33,6 +33,9 @@ func PageTasks(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc)
 				return nil, "", err
 			}
 		}
+		if err := p.flush(); err != nil {
+			return nil, "", err
+		}
 	}
 	if len(p.page) <= q.Limit {
 		return p.page, "", nil
@@ -49,6 +52,7 @@ type pager struct {
 	rows       RowsFunc
 	limit      int
 	page       []muster.Task
+	pending    *Span // of groups whose rows are all that is wanted of them: they are read together
 }
 
 func (p *pager) remaining() int { return p.limit - len(p.page) }
@@ -64,14 +68,31 @@ func (p *pager) addGroup(g *muster.Group, span Span) error {
 	if !p.mayMatch(g) {
 		return nil
 	}
-	if p.storedOnly || !p.matches(g.UnmaterializedState) {
-		return p.addRows(span)
+	if p.storedOnly || g.Materialized == g.Size || !p.matches(g.UnmaterializedState) {
+		if p.pending == nil {
+			p.pending = &span
+		}
+		p.pending.Last = span.Last
+		return nil
+	}
+	if err := p.flush(); err != nil {
+		return err
 	}
 	unmaterialized := g.First + g.Materialized
 	if err := p.addRows(Span{span.First, min(span.Last, unmaterialized-1)}); err != nil {
 		return err
 	}
 	return p.addMixed(g, Span{max(span.First, unmaterialized), span.Last})
+}
+
+// flush reads the rows of the groups that are pending.
+func (p *pager) flush() error {
+	if p.pending == nil {
+		return nil
+	}
+	span := *p.pending
+	p.pending = nil
+	return p.addRows(span)
 }
 
 // mayMatch returns false for a group without tasks in the wanted states.

@@ -195,6 +195,57 @@ func TestWorkerReadsOnlyBlobsOfItsAttempts(t *testing.T) {
 	})
 }
 
+// TestWorkerReadsOnlyResultsThatItsAttemptsHaveAsInputs checks that a worker which knows the hash of a task's result can read it only while
+// it runs an attempt that has it as an input, and then also one that failed.
+func TestWorkerReadsOnlyResultsThatItsAttemptsHaveAsInputs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	alpha := e.key(string(auth.Submitter), "alpha", 0).Secret
+	worker, conn := e.connectAll("rig")
+	idle := e.join("idle")
+	const text, other = `{"loss":0.5}`, `{"loss":0.25}`
+	reads := func(w testworker.Worker, text string) bool {
+		t.Helper()
+		code, body := e.requestBlob(http.MethodGet, w.Key, sha256Hex(text), "")
+		if code != http.StatusOK && code != http.StatusNotFound || code == http.StatusOK && body != text {
+			t.Fatalf("GET: %d %s", code, body)
+		}
+		return code == http.StatusOK
+	}
+	job, err := e.submitAs(alpha, &muster.Spec{Tasks: []muster.TaskSpec{
+		{Name: "other", Kind: muster.KindNoop},
+		{Name: "train", Kind: muster.KindNoop, Needs: []string{"other"}},
+		{Name: "report", Kind: muster.KindNoop, Needs: []string{"train"}, When: muster.WhenFailed, Inputs: []muster.Input{{From: "train", Name: muster.ResultFile}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := func(outcome muster.Outcome, result string) {
+		id := e.assignment(conn, job.ID)
+		if reads(worker, text) || reads(worker, other) {
+			t.Error("the worker reads a result that its attempt does not have as an input")
+		}
+		e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: outcome, Result: json.RawMessage(result), FinishedAt: muster.NewTime(time.Now())}}})
+	}
+	finish(muster.AttemptSucceeded, other)
+	finish(muster.AttemptFailed, text)
+	id := e.assignment(conn, job.ID)
+	if !reads(worker, text) {
+		t.Error("the worker does not read the result that its attempt has as an input")
+	}
+	if reads(worker, other) || reads(idle, text) {
+		t.Error("a worker reads the result of another stage, or of another worker's attempt")
+	}
+	e.send(conn, &link.ToServer{Finished: []muster.Report{{Attempt: id, Outcome: muster.AttemptSucceeded, FinishedAt: muster.NewTime(time.Now())}}})
+	e.Wait(job.ID, awaitTimeout)
+	e.Await("the worker reads nothing any more", awaitTimeout, func() error {
+		if reads(worker, text) {
+			return errors.New("it does")
+		}
+		return nil
+	})
+}
+
 // TestWorkerReportsOnlyItsOwnFiles checks that a worker cannot have a blob delivered as an artifact, as a file of a running
 // task or by a checkpoint because it knows the hash, nor one that is not here, nor with another size.
 func TestWorkerReportsOnlyItsOwnFiles(t *testing.T) {

@@ -355,7 +355,7 @@ return nil, err
 		guard: "err = s.blobGranter.Grant(r.Context(), holderOf(principalOf(r.Context())), store.Blob{SHA256: in.SHA256, Size: size})", without: "_ = size",
 	},
 	{
-		tests: []string{"TestWorkerReadsOnlyBlobsOfItsAttempts"}, file: "internal/engine/blobneeds.go",
+		tests: []string{"TestWorkerReadsOnlyBlobsOfItsAttempts", "TestWorkerReadsOnlyResultsThatItsAttemptsHaveAsInputs"}, file: "internal/engine/blobneeds.go",
 		guard: "return 0, false, nil\n}\n\n// unneeded", without: "return -1, true, nil\n}\n\n// unneeded",
 	},
 	{

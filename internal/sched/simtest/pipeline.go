@@ -3,6 +3,7 @@ package simtest
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/muster-dev/muster"
@@ -22,6 +23,10 @@ var conditions = []struct {
 	{"max(${%s.*.result.attempt}) < 2", true, func(tasks []muster.Task) verdict {
 		return runsIf(!slices.ContainsFunc(tasks, func(t muster.Task) bool { return attemptOf(t) >= 2 }))
 	}},
+	{"${%s.max(result.attempt).index} > ${%[1]s.min(result.attempt).index}", true, func(tasks []muster.Task) verdict {
+		byAttempt := func(a, b muster.Task) int { return attemptOf(a) - attemptOf(b) } // the first of equal ones
+		return runsIf(indexOf(slices.MaxFunc(tasks, byAttempt)) > indexOf(slices.MinFunc(tasks, byAttempt)))
+	}},
 	{"len(${%s.*.result.attempt}) > 9", true, func(tasks []muster.Task) verdict { return runsIf(len(tasks) > 9) }},
 	{"${%s.result.nothing} > 0", false, func([]muster.Task) verdict { return fails }},
 }
@@ -30,6 +35,15 @@ var conditions = []struct {
 func attemptOf(t muster.Task) (n int) {
 	if _, err := fmt.Sscanf(string(t.Result), `{"attempt":%d,`, &n); err != nil {
 		panic(fmt.Sprintf("task %s has the result %q", t.ID, t.Result))
+	}
+	return n
+}
+
+// indexOf returns the index of an array's task.
+func indexOf(t muster.Task) int {
+	n, err := strconv.Atoi(t.Element)
+	if err != nil {
+		panic(fmt.Sprintf("task %s is element %q", t.ID, t.Element))
 	}
 	return n
 }

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	resultName           = "result.json"
+	resultName           = muster.ResultFile
 	maxArtifacts         = 10_000
 	maxNameLen           = muster.MaxArtifactName // deeper folders are not read, because the time grows with the square of the depth
 	maxConcurrentUploads = 4

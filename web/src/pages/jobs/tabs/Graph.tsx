@@ -4,7 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { Route } from "lucide-react";
 import { lazy, Suspense, useMemo } from "react";
 import type { Job } from "@/api/types";
-import { duration, plural } from "@/ui/format";
+import { count, duration, plural } from "@/ui/format";
 import { CountsBar } from "@/ui/Progress";
 import { StateBadge } from "@/ui/StateBadge";
 import { useNow } from "@/ui/time";
@@ -31,8 +31,16 @@ export function targetOf(job: Job, stage: Stage): { task: string } | { stage: st
   return stage.size === 1 ? { task: `${job.id}.${first}` } : { stage: stage.name };
 }
 
+const maxStages = 1_000;
+
+/** The stages of a job, unless they are too many to draw. */
+export default function Graph(props: TabProps) {
+  const n = props.job.groups?.length ?? 0;
+  return n > maxStages ? <p className="dim">The job has {count(n)} stages, and a graph of more than {count(maxStages)} is not drawn: see its tasks.</p> : <Drawing {...props} />;
+}
+
 /** The stages as a graph or as a list, with the path that determines when the job ends. */
-export default function Graph({ job, search, set }: TabProps) {
+function Drawing({ job, search, set }: TabProps) {
   const phone = useMediaQuery("(max-width: 48em)") ?? false;
   const view = search.view === "graph" || search.view === "list" ? search.view : phone ? "list" : "graph";
   const stages = useMemo(() => stagesOf(job), [job]);
