@@ -2712,7 +2712,10 @@ export interface components {
             project?: string | null;
         };
         Python: {
+            extras?: string[] | null;
+            groups?: string[] | null;
             packages?: string[] | null;
+            project?: string;
             requirements?: string;
             version?: string;
         };
