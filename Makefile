@@ -9,7 +9,7 @@ export CGO_ENABLED ?= 0
 export GOFLAGS := $(filter-out -trimpath,$(shell go env GOFLAGS)) -trimpath
 GOFLAGS_BUILD := -ldflags "-s -w -X github.com/muster-dev/muster/internal/cli/app.version=$(VERSION)"
 TOOL := go tool -modfile=tools/go.mod
-# What reads the output of go test -json, and with CI=true refuses skipped tests that test/skips.txt does not allow.
+# What runs go test -json, or reads its output, and with CI=true refuses skipped tests that test/skips.txt does not allow.
 REPORT := go run ./internal/testreport -run
 # SQLite is a WebAssembly module that was translated to Go: a single-threaded machine, which would take most of the time of
 # the tests. What calls it is watched for races.
@@ -78,14 +78,13 @@ check: fmt-check ## format, lint and the fast tests: no root, engine or network,
 	$(MAKE) test-fast
 
 test-fast: ## only the fast tests
-	go test -json -short -vet=off -p 6 $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$') | $(REPORT) user go test -json -short -vet=off
+	$(REPORT) user go test -json -short -vet=off -p 6 -- $$(go list ./... | grep -vE '$(SLOW)|/test/ml$$')
 
 # internal/arch reads the source of all packages in one goroutine: nothing for the race detector, under which it takes two minutes.
 test: web build ## all tests, with the race detector and shuffled, and the end-to-end faults
 	@scripts/need modules cc python3 pip dockerd podman busybox redis-server torch promtool groff zsh fish
 	go test -vet=off ./internal/arch
-	CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m $$(go list ./... | grep -vE '$(SLOW)|/internal/arch$$') | \
-	  $(REPORT) root env CGO_ENABLED=1 scripts/engine go test -json $(RACE) -vet=off -timeout 15m
+	$(REPORT) root env CGO_ENABLED=1 scripts/engine go test -json $(RACE) -shuffle=on -vet=off -p 4 -timeout 15m -- $$(go list ./... | grep -vE '$(SLOW)|/internal/arch$$')
 	$(MAKE) e2e
 	$(MAKE) e2e-web
 
@@ -120,8 +119,7 @@ sim: ## the seeded simulations of the scheduler, SEEDS=1000, and of retention, w
 
 e2e: build ## real processes: kill -9, frozen workers, full disks, engines that go away
 	@scripts/need dockerd podman busybox redis-server
-	scripts/engine go test -json -count=1 -vet=off -parallel 6 -timeout 30m ./test/attack ./test/e2e ./test/chaos | \
-	  $(REPORT) root scripts/engine go test -json -vet=off -timeout 30m
+	$(REPORT) root scripts/engine go test -json -count=1 -vet=off -parallel 6 -timeout 30m -- ./test/attack ./test/e2e ./test/chaos
 
 e2e-web: build ## the dashboard in Chromium against a real server; screenshots of all pages are left in web/e2e/screenshots
 	@scripts/need node chromium

@@ -12,4 +12,15 @@ type Allow struct {
 	Secrets     []string `json:"secrets,omitzero"`       // patterns of names of secrets that tasks may be given
 	HostNetwork bool     `json:"host_network,omitempty"` // containers may use the host's network
 	SignedBy    []string `json:"signed_by,omitzero"`     // fingerprints of SSH keys, SHA256:…; a job must be signed by one of them
+
+	TaskTimeout    Duration `json:"task_timeout,omitempty"`     // of tasks without one; 0 means MaxTaskTimeout
+	MaxTaskTimeout Duration `json:"max_task_timeout,omitempty"` // tasks with a longer one are refused; 0 means no limit
+}
+
+// DefaultTimeout returns the timeout of tasks that set none, or 0. It is safe for a nil Allow.
+func (a *Allow) DefaultTimeout() Duration {
+	if a == nil {
+		return 0
+	}
+	return a.TaskTimeout.Or(a.MaxTaskTimeout)
 }

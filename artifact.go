@@ -20,6 +20,39 @@ type Artifact struct {
 	URL    string `json:"url,omitempty"`
 }
 
+const (
+	tasksPath    = "/api/v1/tasks/"
+	artifactsDir = "/artifacts/"
+)
+
+// ArtifactPath returns the path of an artifact of a task on the server, escaped for a URL.
+func ArtifactPath(task TaskID, name string) string {
+	var b strings.Builder
+	b.WriteString(tasksPath + task.String() + artifactsDir)
+	for _, c := range []byte(name) {
+		if strings.IndexByte("-._~/", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	return b.String()
+}
+
+// ParseArtifactPath is the inverse of ArtifactPath for a path that is not escaped.
+func ParseArtifactPath(path string) (task TaskID, name string, ok bool) {
+	rest, ok := strings.CutPrefix(path, tasksPath)
+	if !ok {
+		return TaskID{}, "", false
+	}
+	id, name, ok := strings.Cut(rest, artifactsDir)
+	if !ok || name == "" {
+		return TaskID{}, "", false
+	}
+	task, err := ParseTaskID(id)
+	return task, name, err == nil
+}
+
 // The most bytes of the name of an artifact, and of each element of it.
 const (
 	MaxArtifactName    = 1024

@@ -10,7 +10,7 @@ import (
 // Limits of a spec.
 const (
 	MaxTasks        = 10_000_000 // tasks in a job
-	MaxStages       = 1_000      // stages in a job
+	MaxStages       = 10_000     // stages in a job
 	MaxSpecSize     = 1 << 20    // bytes of a spec as JSON
 	MaxResultSize   = 256 << 10  // bytes of a task's result
 	MaxGangSize     = 1_000      // members of a gang
@@ -22,6 +22,10 @@ const (
 	MaxInputs   = 10_000  // artifacts that are copied into one task's folder
 	MaxStdin    = 1 << 30 // bytes of standard input
 	MaxPIDs     = 1 << 22 // processes and threads of a task: Linux's limit
+
+	MinGraceHeartbeats = 2 // minimum of disconnect.grace in heartbeat intervals of the worker
+
+	MaxTimeout = Duration(100 * 365 * 24 * time.Hour) // of a task
 
 	MinLogCap     Size = 256 << 10
 	MaxLogCap     Size = 16 << 30

@@ -1,6 +1,9 @@
 package muster
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Task is the state of a task, as stored and as the API returns it. Worker, times,
 // outcome and grant are those of the current or last attempt.
@@ -39,6 +42,13 @@ type Task struct {
 	StartedAt   Time               `json:"started_at,omitzero"`
 	FinishedAt  Time               `json:"finished_at,omitzero"`
 	Synthesized bool               `json:"-"` // derived from its group: it has no row of its own
+}
+
+// Headline returns the first line of a message of a task. If the program failed by itself, the following lines are the last ones that it
+// printed on standard error.
+func Headline(message string) string {
+	first, _, _ := strings.Cut(message, "\n")
+	return first
 }
 
 // Attempt is one execution of a task. The store has rows only for attempts that

@@ -36,6 +36,7 @@ type Worker struct {
 	Allow               *Allow            `json:"allow,omitempty"`       // limits for tasks; nil means none
 	UnsupportedFeatures []string          `json:"lacks,omitempty"`       // of SpecFeatures and RunFeatures
 	Projects            []string          `json:"projects,omitempty"`    // that it accepts tasks of; empty means all
+	Heartbeat           Duration          `json:"heartbeat,omitempty"`   // interval that it asked for; 0 means the server's
 	Address             string            `json:"address,omitempty"`     // for connections from other workers
 	Token               string            `json:"token,omitempty"`       // id of the key by which it joined
 	Pending             bool              `json:"pending,omitempty"`     // until an administrator approves it; kept in any state

@@ -29,8 +29,9 @@ type Config struct {
 	Build     string // the version of this program
 	Tags      []string
 	Labels    map[string]string
-	Price     float64 // per hour
-	Address   string  // where other workers reach this one; "" means the address that the server sees
+	Price     float64         // per hour
+	Heartbeat muster.Duration // interval that it asks the server for; 0 means the server's
+	Address   string          // where other workers reach this one; "" means the address that the server sees
 	Resources muster.Resources
 	Dir       string        // the data dir; Reports is its lock
 	Allow     *muster.Allow // what tasks may use, whatever the server assigns; nil means the defaults

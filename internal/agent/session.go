@@ -127,7 +127,7 @@ func (s *session) healthy() bool {
 func (s *session) hello() *link.Hello {
 	c := &s.agent.cfg
 	h := &link.Hello{
-		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address,
+		Version: link.Version, Worker: c.Identity.Worker, Name: c.Name, Build: c.Build, Labels: c.Labels, Price: c.Price, Address: c.Address, Heartbeat: c.Heartbeat,
 	}
 	s.helloAt = s.agent.table.fillHello(h)
 	return h

@@ -18,6 +18,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/sessiontoken"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/artifacturl"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/blob"
 	"github.com/muster-dev/muster/internal/browserguard"
@@ -40,6 +41,7 @@ type Config struct {
 	Keys          store.KeyStore
 	Enrol         store.EnrolmentStore
 	Sessions      *sessiontoken.Issuer // of the tokens of workers
+	URLs          *artifacturl.Signer  // of the URLs of artifacts
 	Ring          *keyring.Ring        // of Keys and Sessions; nil means one that does not store when keys were used
 	Logs          tasklog.Store
 	Blobs         blob.Store
@@ -140,7 +142,7 @@ func newServer(cfg Config) *server {
 	s.searchLimiter = newLimiter(maxConcurrentSearches, s.limits.AcquireSearch, "too many log searches are running: try again later")
 	s.chartLimiter = newLimiter(maxConcurrentCharts, s.limits.AcquireChart, "too many requests for task metrics, usage and events and job states are running: try again later")
 	s.explainLimiter = newLimiter(maxConcurrentExplanations, s.limits.AcquireExplanation, "too many task explanations and job plans are running: try again later")
-	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Ring: cfg.Ring, Sessions: cfg.Sessions, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn})
+	s.access = access.Register(s.router, access.Config{Keys: cfg.Keys, Enrol: cfg.Enrol, Workers: cfg.Engine, Ring: cfg.Ring, Sessions: cfg.Sessions, Limits: cfg.RateLimits, Jobs: cfg.Store, Log: cfg.Log, Version: cfg.Version, Pin: cfg.Pin, URL: cfg.URL, SignIn: cfg.SignIn, URLs: cfg.URLs})
 	s.jobRoutes()
 	s.stateRoutes()
 	s.overviewRoutes()

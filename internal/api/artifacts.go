@@ -40,6 +40,11 @@ type artifactInput struct {
 	ArtifactsInput
 	Name     string `path:"name" example:"plots/loss.png"`
 	Download bool   `query:"download" doc:"let browsers save the file and not show it"`
+
+	// Of a signed URL, which needs no key. Package artifacturl verifies them.
+	Expires   int64  `query:"expires" minimum:"1" doc:"of a signed URL: when it ends, in seconds since 1970"`
+	SHA256    string `query:"sha256" maxLength:"64" doc:"of a signed URL: hash of the file"`
+	Signature string `query:"signature" maxLength:"64" doc:"of a signed URL: its signature"`
 }
 
 func (s *server) listArtifacts(ctx context.Context, in *ArtifactsInput) (*rest.Response[wire.Artifacts], error) {
@@ -116,6 +121,9 @@ func (s *server) getArtifact(w http.ResponseWriter, r *http.Request, in *artifac
 	i := slices.IndexFunc(artifacts, func(a muster.Artifact) bool { return a.Name == in.Name })
 	if i < 0 {
 		return muster.Errorf(muster.NotFound, "task %s has no artifact %q: %s lists its artifacts", id, in.Name, rest.Path("/tasks/"+id.String()+"/artifacts"))
+	}
+	if file := principalOf(r.Context()).File; file != "" && file != artifacts[i].SHA256 {
+		return muster.Errorf(muster.NotFound, "task %s has another artifact %q than when this URL was made: get a new URL", id, in.Name)
 	}
 	err = s.serveBlob(w, r, &blobResponse{
 		Blob: store.Blob{SHA256: artifacts[i].SHA256, Size: artifacts[i].Size}, name: path.Base(in.Name), mediaType: contentType(in.Name), inline: !in.Download,

@@ -36,6 +36,19 @@ func EnrolmentOf(ctx context.Context) link.Enrolment {
 	return link.Enrolment{Token: p.Token, Project: p.Project, Tags: p.Tags, Pending: p.Pending}
 }
 
+// URLOfRequest returns the URL of the server as the client of a request knows it, from the request's context, or "".
+func URLOfRequest(ctx context.Context) string {
+	r := rest.RequestOf(ctx)
+	switch {
+	case r == nil || r.Host == "":
+		return ""
+	case access.OverTLS(r):
+		return "https://" + r.Host
+	default:
+		return "http://" + r.Host
+	}
+}
+
 // withAuth adds the caller to the context of every request, and rejects requests without
 // a valid key except those for documentation and health, and those beyond the limits of their key or address. A request ends when its key is
 // revoked or expires.

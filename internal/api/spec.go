@@ -118,19 +118,17 @@ func (s *server) checkSignature(ctx context.Context, spec *muster.Spec) error {
 	return nil
 }
 
-// minGraceHeartbeats is the minimum of disconnect.grace in heartbeat intervals. A lease starts at the last heartbeat that the server
-// answered, up to one interval before an attempt starts, and the next answer may be late.
-const minGraceHeartbeats = 2
-
-// checkGraces rejects a disconnect.grace that is too short for a connected worker.
+// checkGraces rejects a disconnect.grace that is too short for a connected worker. A lease starts at the last heartbeat that the server
+// answered, up to one interval before an attempt starts, and the next answer may be late. Workers with longer intervals than the server's get
+// only tasks with a longer grace: see package placement.
 func (s *server) checkGraces(spec *muster.Spec) (errs []muster.FieldError) {
-	minGrace := minGraceHeartbeats * s.Heartbeat
+	minGrace := muster.MinGraceHeartbeats * s.Heartbeat
 	for i := range spec.Tasks {
 		if d := spec.Tasks[i].Disconnect.Grace; d > 0 && d < minGrace {
 			errs = append(errs, muster.FieldError{
 				Path: "tasks[" + strconv.Itoa(i) + "].disconnect.grace",
 				Message: fmt.Sprintf("%s is shorter than %s, %d times the server's heartbeat interval of %s: a connected worker could lose the task if one answer of the server is late",
-					d, minGrace, minGraceHeartbeats, s.Heartbeat),
+					d, minGrace, muster.MinGraceHeartbeats, s.Heartbeat),
 				Hint: "use at least " + minGrace.String() + ", or start the server with a shorter --heartbeat",
 			})
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -106,11 +105,7 @@ func (s *server) listAttempts(ctx context.Context, in *rest.TaskPath) (*rest.Res
 func linkArtifacts(id muster.TaskID, attempt int, artifacts []muster.Artifact) {
 	for i := range artifacts {
 		a := &artifacts[i]
-		parts := strings.Split(a.Name, "/")
-		for k, p := range parts {
-			parts[k] = url.PathEscape(p)
-		}
-		a.URL = rest.Path("/tasks/" + id.String() + "/artifacts/" + strings.Join(parts, "/"))
+		a.URL = muster.ArtifactPath(id, a.Name)
 		if attempt > 0 {
 			a.URL += "?attempt=" + strconv.Itoa(attempt)
 		}
@@ -298,7 +293,9 @@ func (s *server) taskSpec(ctx context.Context, in *rest.TaskPath) (*rest.Respons
 		spec = &job.Spec.Tasks[task.Group]
 	}
 	resp := wire.ElementSpec{Task: task.ID, Image: task.Image, Resolved: group.Resolved != nil || len(spec.Needs) == 0}
-	resp.Spec = *dag.Bind(spec, task.ID.Num-group.First)
+	resp.Spec = *dag.Bind(spec, task.ID.Num-group.First, func(num int, name, _ string) string {
+		return muster.ArtifactPath(muster.TaskID{Job: task.Job, Num: num}, name) // only the task itself has the signed one
+	})
 	if p := principalOf(ctx); p.Job != 0 || auth.Can(p, auth.SubmitJobs, auth.Object{Project: job.Project}) != nil {
 		resp.Spec = redact.Task(resp.Spec)
 	}

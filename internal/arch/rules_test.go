@@ -45,6 +45,8 @@ var rules = map[string]rule{
 	"sched/retry":  {ring: pure},
 	"sched/queue":  {ring: pure, internal: []string{"placement"}},
 
+	"artifacturl": {ring: contract},
+
 	"audit":    {ring: pure},
 	"auditlog": {ring: shell, internal: []string{"audit", "backoff", "wake"}},
 
@@ -70,7 +72,7 @@ var rules = map[string]rule{
 	"backup":           {ring: shell, internal: []string{"atomicfile", "store"}, external: []string{"golang.org/x/sys"}},
 	"history":          {ring: shell, internal: []string{"api/wire", "sched"}},
 	"api/wire":         {ring: contract, internal: []string{"audit"}},
-	"api/access":       {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/sessiontoken", "api/wire", "auth", "connlimit", "handshake", "link", "oidc", "ratelimit", "store"}},
+	"api/access":       {ring: adapter, internal: []string{"api/caller", "api/keyring", "api/rest", "api/sessiontoken", "api/wire", "artifacturl", "auth", "connlimit", "handshake", "link", "oidc", "ratelimit", "store"}},
 	"api/granting":     {ring: adapter, internal: []string{"store"}},
 	"api/caller":       {ring: adapter, internal: []string{"audit", "auth"}},
 	"api/redact":       {ring: adapter},
@@ -119,7 +121,7 @@ var rules = map[string]rule{
 	"agent/outbound":    {ring: adapter},
 	"agent/run/python":  {ring: adapter, internal: []string{"agent/isolation", "agent/procfs", "agent/run", "backoff"}, external: []string{"github.com/shirou/gopsutil"}},
 	"agent/procfs":      {ring: adapter},
-	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
+	"agent/probe":       {ring: adapter, internal: []string{"atomicfile", "agent/docker", "agent/gpu", "agent/gpu/tool", "agent/isolation", "agent/procfs", "agent/userns"}, external: []string{"github.com/shirou/gopsutil", "golang.org/x/sync", "golang.org/x/sys"}},
 	"agent/gpu":         {ring: adapter, internal: []string{"agent/gpu/tool", "agent/gpu/xid", "wake"}},
 	"agent/gpu/tool":    {ring: adapter, internal: []string{"backoff"}, external: []string{"golang.org/x/"}},
 	"agent/gpu/xid":     {ring: adapter, external: []string{"golang.org/x/"}},
@@ -139,7 +141,8 @@ var rules = map[string]rule{
 	"agent/shim/containerrun": {ring: adapter, internal: []string{"agent/docker", "agent/run", "agent/shim/fault", "agent/shim/proctree", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/egress":       {ring: adapter, internal: []string{"agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/docker":            {ring: adapter, internal: []string{"backoff"}, external: []string{"github.com/moby/moby/", "github.com/containerd/errdefs", "github.com/opencontainers/"}},
-	"agent/container":         {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/run", "agent/shim/egress", "atomicfile", "backoff", "policy", "wake"}, external: []string{"golang.org/x/"}},
+	"agent/userns":            {ring: adapter, internal: []string{"agent/docker", "agent/isolation/netns"}, external: []string{"golang.org/x/sys"}},
+	"agent/container":         {ring: adapter, internal: []string{"agent/docker", "agent/gpu", "agent/gpu/tool", "agent/run", "agent/shim/egress", "agent/userns", "atomicfile", "backoff", "policy", "wake"}, external: []string{"golang.org/x/"}},
 	"agent/shim/proctree":     {ring: adapter, internal: []string{"agent/procfs", "agent/run"}, external: []string{"golang.org/x/"}},
 	"agent/shim/output":       {ring: adapter, internal: []string{"agent/progress", "agent/redact", "agent/run", "agent/shim/fault", "tasklog"}, external: []string{"golang.org/x/"}},
 	"agent/shim/wire":         {ring: adapter, internal: []string{"agent/run", "agent/shim/fault", "tasklog", "wake"}, external: []string{"golang.org/x/"}},
@@ -150,7 +153,7 @@ var rules = map[string]rule{
 
 	"engine":    {ring: shell, internal: []string{"backoff", "dag", "eventbus", "link", "lru", "sched", "store", "tasklog", "traceparent"}, external: []string{"golang.org/x/time"}},
 	"agent":     {ring: shell, internal: []string{"agent/progress", "agent/run", "atomicfile", "auth", "backoff", "bootclock", "boltdb", "handshake", "link", "policy", "tasklog", "wake"}, external: []string{"go.etcd.io/bbolt", "golang.org/x/"}},
-	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
+	"api":       {ring: shell, internal: []string{"api/access", "api/cache", "api/caller", "api/granting", "api/keyring", "api/logview", "api/middleware", "api/redact", "api/rest", "api/schema", "api/sessiontoken", "api/streaming", "api/wire", "artifacturl", "audit", "auth", "blob", "browserguard", "cid", "connlimit", "dag", "docs", "eventbus", "execrelay", "history", "link", "lru", "oidc", "overview", "ratelimit", "sched", "schedules", "secrets", "signedjob", "specvalidate", "store", "tasklog", "traceparent", "usageseries"}, external: []string{"github.com/danielgtaylor/huma/v2", "golang.org/x/sync"}},
 	"obs":       {ring: shell, internal: []string{"connlimit", "link", "ratelimit", "sched", "traceparent"}, external: []string{"github.com/prometheus/client_golang", "go.opentelemetry.io/"}},
 	"sweeper":   {ring: shell, internal: []string{"api/wire", "audit", "backoff", "blob", "retention", "store", "wake"}},
 	"schedules": {ring: shell, internal: []string{"audit", "auth", "backoff", "cron", "store", "wake"}},

@@ -49,6 +49,7 @@ type Principal struct {
 	Job     muster.JobID    // the only job that it may read; 0 means all
 	Worker  muster.WorkerID // the worker of a key with the role worker
 	Expires muster.Time     // 0 means never
+	File    string          // SHA-256 of the only artifact that it may read; "" means all
 
 	Addresses []netip.Prefix // from which the key may be used; empty means all
 	Limited   bool           // the key is a join token with uses, tags or approval

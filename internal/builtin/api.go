@@ -80,10 +80,12 @@ func api(ctx context.Context, t *task) (any, error) {
 	if t.allowPrivate {
 		transport.Proxy = proxy
 	}
+	own := transport.Clone()
+	own.DialContext = (&net.Dialer{Timeout: 15 * time.Second}).DialContext
 	r := &callRunner{
 		in: &in, t: t, calls: calls, responses: responses,
 		caller: caller{
-			client: &http.Client{Transport: transport, CheckRedirect: outbound.Redirects(in.Redirects)},
+			client: &http.Client{Transport: outbound.ExceptServer(t.server, own, transport), CheckRedirect: outbound.Redirects(in.Redirects)},
 			in:     &in,
 		},
 		sum: apiResult{Statuses: map[string]int{}, Failures: map[string]int{}},

@@ -8,5 +8,6 @@
 //
 // It behaves like any other task: it reads $MUSTER_INPUT, reports progress to $MUSTER_EVENTS, writes its result, artifacts and failure.json
 // to $MUSTER_OUT, and stops in order at SIGTERM. The stage's own command follows KIND. $MUSTER_ALLOW_PRIVATE=1, which only the worker
-// sets, allows calls to private addresses and through the proxy of the environment.
+// sets, allows calls to private addresses and through the proxy of the environment; $MUSTER_SERVER_URL is the worker's server, whose signed URLs are read
+// at any address.
 package builtin

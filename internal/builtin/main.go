@@ -29,6 +29,7 @@ type task struct {
 	outDir        string   // directory of artifacts
 	checkpointDir string   // directory of the checkpoint, "" for none
 	allowPrivate  bool     // calls may go to private addresses
+	server        string   // URL of the worker's server, whose signed URLs may be of private addresses
 	stdout        io.Writer
 	stderr        io.Writer
 	progress      progressWriter
@@ -48,7 +49,7 @@ func Main(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	t := &task{
-		outDir: os.Getenv("MUSTER_OUT"), checkpointDir: os.Getenv("MUSTER_CHECKPOINT"), allowPrivate: os.Getenv("MUSTER_ALLOW_PRIVATE") == "1",
+		outDir: os.Getenv("MUSTER_OUT"), checkpointDir: os.Getenv("MUSTER_CHECKPOINT"), allowPrivate: os.Getenv("MUSTER_ALLOW_PRIVATE") == "1", server: os.Getenv("MUSTER_SERVER_URL"),
 		stdout: os.Stdout, stderr: os.Stderr,
 	}
 	if len(args) == 0 || t.outDir == "" {

@@ -250,7 +250,7 @@ func (p *eventPrinter) printTaskEvent(ctx context.Context, id muster.TaskID, e *
 		attempt = fmt.Sprintf("attempt %d", e.Attempt)
 	}
 	return p.app.PrintLine(p.config.OutputOptions, e, id.String(), func() error {
-		return p.line(ctx, e.At, string(muster.EventTask), id.String(), e.Type, e.Worker, attempt, string(e.Outcome), string(e.Reason), e.Message)
+		return p.line(ctx, e.At, string(muster.EventTask), id.String(), e.Type, e.Worker, attempt, string(e.Outcome), string(e.Reason), app.Headline(e.Message))
 	})
 }
 

@@ -94,7 +94,7 @@ func (a *runner) drawExplanation(x explanationView, wide bool) error {
 	}
 	var b strings.Builder
 	if x.State.Final() {
-		b.WriteString(term.Sanitize(app.LocalTimes(x.Summary)) + "\n")
+		b.WriteString(term.Lines(app.LocalTimes(x.Summary)) + "\n")
 		if len(x.attempts) > 1 { // the summary describes the only one
 			writeAttempts(&b, x.attempts)
 		}

@@ -203,7 +203,7 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 	f.Add("step", term.Sanitize(app.TaskStep(t)))
 	f.Add("metrics", term.Sanitize(app.FormatMetrics(t.Metrics)))
 	f.Add("reason", string(t.Reason))
-	f.Add("message", term.Sanitize(app.LocalTimes(t.Message)))
+	f.AddLines("message", app.LocalTimes(t.Message))
 	if t.ExitCode != nil {
 		f.Add("exit code", strconv.Itoa(*t.ExitCode))
 	}
@@ -233,7 +233,7 @@ func (a *runner) lateReports(ctx context.Context, c *jobConfig, server *client.C
 		ID:            func(r muster.LateReport) string { return r.Attempt.String() },
 		Columns:       []term.Column{{Title: "ATTEMPT", NoTruncate: true}, {Title: "WORKER"}, {Title: "OUTCOME", NoTruncate: true}, {Title: "REASON"}, {Title: "ARRIVED", AlignRight: true, NoTruncate: true}, {Title: "MESSAGE"}},
 		Row: func(r muster.LateReport, now time.Time) []string {
-			return []string{r.Attempt.String(), app.WorkerName(r.Worker, r.WorkerName), string(r.Outcome), string(r.Reason), app.Age(r.At, now), r.Message}
+			return []string{r.Attempt.String(), app.WorkerName(r.Worker, r.WorkerName), string(r.Outcome), string(r.Reason), app.Age(r.At, now), app.Headline(r.Message)}
 		},
 		EmptyMessage: "no late reports",
 		Rows: func(yield func(muster.LateReport, error) bool) {

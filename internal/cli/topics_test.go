@@ -90,7 +90,7 @@ func TestVariablesAreDocumented(t *testing.T) {
 			}
 		}
 	})
-	own := []string{"MUSTER_MARK", "MUSTER_ALLOW_PRIVATE", "MUSTER_WARM"} // between parts of the worker
+	own := []string{"MUSTER_MARK", "MUSTER_ALLOW_PRIVATE", "MUSTER_SERVER_URL", "MUSTER_WARM"} // between parts of the worker
 	variable := regexp.MustCompile(`"(MUSTER_[A-Z_]*[A-Z])[="]`)
 	for _, pattern := range []string{"process", "kinds"} {
 		files, err := filepath.Glob(filepath.Join("..", "agent", "run", pattern, "*.go"))

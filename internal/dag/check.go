@@ -9,23 +9,22 @@ import (
 	"github.com/muster-dev/muster"
 )
 
-// ReferencedStages returns the stages of a normalized spec whose results or artifacts
-// other stages refer to. They must be kept until the job ends.
-func ReferencedStages(s *muster.Spec) map[int]bool {
+// Referenced returns the stages whose results or artifacts other stages refer to. They must be kept until the job ends.
+func (g *Graph) Referenced() map[int]bool {
 	referenced := make(map[int]bool)
-	isRef := stageRefs(s)
-	for i := range s.Tasks {
-		for _, in := range s.Tasks[i].Inputs {
-			if from := stageIndex(s, in.From); from >= 0 {
+	for i := range g.spec.Tasks {
+		t := &g.spec.Tasks[i]
+		for _, in := range t.Inputs {
+			if from, ok := g.stages[in.From]; ok {
 				referenced[from] = true
 			}
 		}
 		refer := func(_, body string) {
 			r, _ := parse(body)
-			referenced[stageIndex(s, r.stage)] = true
+			referenced[g.stages[r.stage]] = true
 		}
-		forEachRef(&s.Tasks[i], isRef, refer)
-		for _, p := range split(s.Tasks[i].WhenExpression(), isRef) {
+		forEachRef(t, g.isRef, refer)
+		for _, p := range split(t.WhenExpression(), g.isRef) {
 			if p.ref {
 				refer("when", p.text)
 			}
@@ -34,17 +33,14 @@ func ReferencedStages(s *muster.Spec) map[int]bool {
 	return referenced
 }
 
-// FirstStageRef returns a function that returns the field and the body of a reference to a stage in a stage of a normalized spec, or "".
-func FirstStageRef(s *muster.Spec) func(stage int) (path, body string) {
-	isRef := stageRefs(s)
-	return func(stage int) (path, body string) {
-		forEachRef(&s.Tasks[stage], isRef, func(p, b string) {
-			if body == "" {
-				path, body = p, b
-			}
-		})
-		return path, body
-	}
+// FirstRef returns the field and the body of a reference to a stage in a stage, or "".
+func (g *Graph) FirstRef(stage int) (path, body string) {
+	forEachRef(&g.spec.Tasks[stage], g.isRef, func(p, b string) {
+		if body == "" {
+			path, body = p, b
+		}
+	})
+	return path, body
 }
 
 // forEachRef calls f for every reference in t for which isRef is true.
@@ -53,7 +49,8 @@ func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body s
 		f("array", t.Array.From)
 	}
 	// The substitute never fails; input that is not JSON has no references.
-	_, _ = rewrite(t, func(path, text string, _ bool) (any, error) {
+	var discarded muster.TaskSpec
+	_ = rewriteTo(&discarded, t, func(path, text string, _ bool) (any, error) {
 		for _, p := range split(text, isRef) {
 			if p.ref {
 				f(path, p.text)
@@ -69,18 +66,15 @@ func forEachRef(t *muster.TaskSpec, isRef func(string) bool, f func(path, body s
 func Check(s *muster.Spec) []muster.FieldError {
 	const limit = 100
 	var problems []muster.FieldError
-	stages := make(map[string]int, len(s.Tasks))
-	for i := range s.Tasks {
-		stages[s.Tasks[i].Name] = i
-	}
-	needs := needsOf(s)
+	g := New(s)
+	c := checker{spec: s, stages: g.stages, order: NewOrder(g.Needs())}
 	conditions := 0
 	for i := range s.Tasks {
 		if a := s.Tasks[i].Array; s.Tasks[i].DynamicArray() && (!looksLikeRef(a.From) || isElementRef(a.From)) && len(problems) < limit {
 			problems = append(problems, muster.FieldError{Path: fmt.Sprintf("tasks[%d].array", i), Message: fmt.Sprintf("${%s} is no reference to a stage", muster.Truncate(a.From)), Hint: "write one such as ${prepare.result.shards}"})
 			continue
 		}
-		c := checker{spec: s, stage: i, stages: stages, needs: needs}
+		c.stage = i
 		report := func(path, message, hint string) {
 			if message != "" && len(problems) < limit {
 				problems = append(problems, muster.FieldError{Path: fmt.Sprintf("tasks[%d].%s", i, path), Message: message, Hint: hint})
@@ -135,13 +129,13 @@ func looksLikeRef(body string) bool {
 	return ok || isElementRef(body)
 }
 
-// checker checks the references of one stage.
+// checker checks the references of one stage after another.
 type checker struct {
-	spec     *muster.Spec
-	stage    int
-	stages   map[string]int // by name
-	needs    [][]int        // stages that each stage needs
-	upstream []bool         // stages that have ended when this one starts; computed on demand
+	spec   *muster.Spec
+	stage  int
+	stages map[string]int // by name
+	names  []string       // of all stages, sorted, unless there are too many; computed on demand
+	order  *Order
 }
 
 func (c *checker) check(path, body string) (message, hint string) {
@@ -151,7 +145,7 @@ func (c *checker) check(path, body string) (message, hint string) {
 	r, _ := parse(body)
 	i, known := c.stages[r.stage]
 	switch {
-	case !known && !slices.Contains(fields, r.field) && path != "array":
+	case !known && !slices.Contains(fields, r.field) && r.best.text == "" && path != "array":
 		return "", "" // another program's template
 	case !known:
 		return "there is no stage " + r.stage, c.stageHint(r.stage)
@@ -159,10 +153,15 @@ func (c *checker) check(path, body string) (message, hint string) {
 		return "a stage cannot read its own result", ""
 	case r.problem != "":
 		return r.problem, "such as ${" + r.stage + ".result.accuracy} or ${" + r.stage + ".artifacts.model.pt.sha256}"
-	case !c.endsBefore(i):
+	case !c.order.Before(i, c.stage):
 		return "stage " + r.stage + " may not have ended by then", "add " + r.stage + " to needs"
+	case r.attr == attrURL && !takesURLs(path):
+		return "the URL of an artifact is for run, script.args, env and input only", "use sha256 here, or pass the URL by env"
 	}
 	if _, err := r.elementPosition(&c.spec.Tasks[i]); err != nil {
+		return err.Error(), ""
+	}
+	if err := r.checkSource(&c.spec.Tasks[i]); err != nil {
 		return err.Error(), ""
 	}
 	return "", ""
@@ -170,6 +169,9 @@ func (c *checker) check(path, body string) (message, hint string) {
 
 func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	t := &c.spec.Tasks[c.stage]
+	if isArtifactURL(body) {
+		return "this form is reserved", `write ${STAGE.artifact("NAME").url}`
+	}
 	if isItemReference(body) && !t.DynamicArray() {
 		return "", "" // a shell's variable
 	}
@@ -196,55 +198,15 @@ func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	return "the matrix has no axis " + name, hint
 }
 
+// MaxSuggestions limits the stages with which an unknown name is compared, which takes about 5 µs each: a larger job gets no suggestions.
+const MaxSuggestions = 1_000
+
 func (c *checker) stageHint(stage string) string {
-	if near := muster.Nearest(stage, slices.Sorted(maps.Keys(c.stages))); near != "" {
+	if c.names == nil && len(c.stages) <= MaxSuggestions {
+		c.names = slices.Sorted(maps.Keys(c.stages))
+	}
+	if near := muster.Nearest(stage, c.names); near != "" {
 		return "did you mean " + near + "? For a literal text write $${"
 	}
 	return "for a literal text write $${"
-}
-
-// endsBefore reports whether a stage has ended when this one starts.
-func (c *checker) endsBefore(stage int) bool {
-	if c.upstream == nil {
-		c.upstream = Upstream(c.needs, c.stage)
-	}
-	return c.upstream[stage]
-}
-
-// Upstream reports for every stage whether it has ended when the given one starts, where needs has the stages that each one needs.
-func Upstream(needs [][]int, stage int) []bool {
-	upstream := make([]bool, len(needs))
-	todo := slices.Clone(needs[stage])
-	for len(todo) > 0 {
-		i := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		if !upstream[i] {
-			upstream[i] = true
-			todo = append(todo, needs[i]...)
-		}
-	}
-	return upstream
-}
-
-// TopoSort returns the stages in an order in which each comes after those that it needs,
-// where needs has these for every stage. ok is false if there is a cycle.
-func TopoSort(needs [][]int) (order []int, ok bool) {
-	unmet := make([]int, len(needs)) // needs that are not in the order yet
-	dependents := make([][]int, len(needs))
-	for i := range needs {
-		for _, n := range needs[i] {
-			dependents[n] = append(dependents[n], i)
-		}
-		if unmet[i] = len(needs[i]); unmet[i] == 0 {
-			order = append(order, i)
-		}
-	}
-	for k := 0; k < len(order); k++ {
-		for _, r := range dependents[order[k]] {
-			if unmet[r]--; unmet[r] == 0 {
-				order = append(order, r)
-			}
-		}
-	}
-	return order, len(order) == len(needs)
 }

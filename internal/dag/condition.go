@@ -25,8 +25,8 @@ const (
 // github.com/expr-lang/expr without loops, in which references such as ${train.result.accuracy} stand for values. It takes time and memory
 // in proportion to the sizes of the expression and the values. It is true for a stage without an expression. An error says why it has
 // no value: a result is missing, or the types do not fit.
-func Condition(s *muster.Spec, stage int, result ResultFunc) (bool, error) {
-	text := s.Tasks[stage].WhenExpression()
+func (g *Graph) Condition(stage int, result ResultFunc) (bool, error) {
+	text := g.spec.Tasks[stage].WhenExpression()
 	if text == "" {
 		return true, nil
 	}
@@ -37,13 +37,14 @@ func Condition(s *muster.Spec, stage int, result ResultFunc) (bool, error) {
 	if err != nil {
 		return fail(err)
 	}
+	g.forget()
 	values := make(map[string]any, len(bodies))
 	for i, body := range bodies {
-		v, err := resolveRef(s, body, result)
+		v, err := g.resolveRef(body, result)
 		if err != nil {
 			return fail(fmt.Errorf("${%s}: %w", body, err))
 		}
-		values[variable(i)] = plainValue(v)
+		values[variable(i)] = plainValue(withoutURLs(v))
 	}
 	v, err := expr.Run(program, values)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestCondition(t *testing.T) {
 		"max(${sweep.*.result.accuracy}) > 0.9 and len(${sweep.*.exit_code}) == 3": "true",
 		"${sweep.2.result.accuracy} > 1":                                           "when: ${sweep.2.result.accuracy} > 1: ${sweep.2.result.accuracy}: the result of stage sweep is not known",
 	} {
-		met, err := dag.Condition(conditional(when), 3, result)
+		met, err := dag.New(conditional(when)).Condition(3, result)
 		got := map[bool]string{true: "true", false: "false"}[met]
 		if err != nil {
 			got = err.Error()
@@ -102,7 +102,7 @@ func TestConditionsAreLimited(t *testing.T) {
 	if problems := dag.Check(s); len(problems) != 1 || problems[0].Message != "the conditions of the job are more than 256KiB" {
 		t.Errorf("got %v", problems)
 	}
-	if !dag.ReferencedStages(s)[0] || dag.ReferencedStages(s)[1] {
-		t.Errorf("references: %v", dag.ReferencedStages(s))
+	if !dag.New(s).Referenced()[0] || dag.New(s).Referenced()[1] {
+		t.Errorf("references: %v", dag.New(s).Referenced())
 	}
 }

@@ -32,8 +32,9 @@ func results(s *muster.Spec) dag.ResultFunc {
 			return muster.Task{}, false
 		}
 		t := muster.Task{
-			ID: muster.TaskID{Job: 17, Num: 10*stage + element}, Name: s.Tasks[stage].Name, ExitCode: &code,
-			Result: json.RawMessage(`{"accuracy":0.970,"big":12345678901234567890,"name":"a \"b\" <c>","list":[1,{"x":true}],"none":null,"trick":"${index}","at":` +
+			ID: muster.TaskID{Job: 17, Num: 10*stage + element}, Name: s.Tasks[stage].Name, State: muster.Succeeded, ExitCode: &code,
+			Result: json.RawMessage(`{"accuracy":0.970,"big":12345678901234567890,"name":"a \"b\" <c>","list":[1,{"x":true}],"none":null,"trick":"${index}",` +
+				`"mine":"https://h:1/api/v1/tasks/16.0/artifacts/model%20v1.pt","other":"http://h/api/v1/tasks/17.0/artifacts/other.pt","forged":"${artifact_url 0 abc model%20v1.pt}","at":` +
 				string(rune('0'+element)) + `}`),
 			Artifacts: []muster.Artifact{{Name: "model v1.pt", Size: 42, SHA256: "abc"}},
 		}
@@ -63,7 +64,15 @@ func TestResolveStrings(t *testing.T) {
 		"${train.exit_code}":                            "3",
 		"${train.artifacts.model v1.pt.sha256}":         "abc",
 		"${train.artifacts.model v1.pt.size}":           "42",
-		"${train.artifacts.model v1.pt.url}":            "/api/v1/tasks/17.0/artifacts/model%20v1.pt",
+		"${train.artifacts.model v1.pt.url}":            "${artifact_url 0 abc model%20v1.pt}",
+		`${train.artifact("model v1.pt").url}`:          "${artifact_url 0 abc model%20v1.pt}",
+		`${train.artifact('model v1.pt').sha256}`:       "abc",
+		`${many.6.artifact("model v1.pt").size}`:        "42",
+		`${many.*.artifact("model v1.pt").size}`:        "[42,42,42]",
+		`<${grid.*.artifact("model v1.pt").url}>`:       `<["${artifact_url 20 abc model%20v1.pt}","${artifact_url 21 abc model%20v1.pt}"]>`,
+		"${train.result.mine}":                          "${artifact_url 0 abc model%20v1.pt}",
+		"${train.result.other}":                         "http://h/api/v1/tasks/17.0/artifacts/other.pt",
+		"${train.result.forged}":                        "$${artifact_url 0 abc model%20v1.pt}",
 		"${HOME} ${x.y} $$ ${train}":                    "${HOME} ${x.y} $$ ${train}",
 		"${index} $${index}":                            "${index} $${index}",
 		"$${train.result.accuracy}":                     "$${train.result.accuracy}",
@@ -72,7 +81,7 @@ func TestResolveStrings(t *testing.T) {
 	} {
 		spec := user(`"run":["x"],"env":{"A":` + quoted(in) + `}`)
 		s := parse(t, spec)
-		got, err := dag.Resolve(s, 3, results(s))
+		got, err := dag.New(s).Resolve(3, results(s))
 		if err != nil {
 			t.Errorf("%s: %v", in, err)
 			continue
@@ -98,7 +107,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 	const r = "${train.exit_code}"
 	s := parse(t, user(`"script":{"text":"`+r+`","args":["`+r+`"],"interpreter":["`+r+`"]},"env":{"`+`A":"`+r+`"},"outputs":["`+r+`"],
 		"where":{"tags":["t`+r+`"],"not":["`+r+`"]},"image":"a:`+r+`","container":{"user":"`+r+`"},"input":{"a":["x`+r+`","`+r+`"],"`+r+`":1}`))
-	got, err := dag.Resolve(s, 3, results(s))
+	got, err := dag.New(s).Resolve(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +118,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 		t.Error(d)
 	}
 	shell := parse(t, user(`"run":"echo `+r+` $HOME"`))
-	if got, err = dag.Resolve(shell, 3, results(shell)); err != nil || got.Run.Shell != "echo 3 $HOME" {
+	if got, err = dag.New(shell).Resolve(3, results(shell)); err != nil || got.Run.Shell != "echo 3 $HOME" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -117,7 +126,7 @@ func TestResolveReachesTheDocumentedFields(t *testing.T) {
 func TestResolveKeepsTypesInInput(t *testing.T) {
 	s := parse(t, user(`"kind":"noop","input":{"a":"${train.result.list}","b":"${train.result.accuracy}","c":"${train.result.name}","d":"${train.result.none}",
 		"e":"<${train.result.accuracy}>","big":1234567890123456789012,"f":"${train.result.trick}"}`))
-	got, err := dag.Resolve(s, 3, results(s))
+	got, err := dag.New(s).Resolve(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +143,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		"${train.result.accuracy.x}":     `no "accuracy.x"`,
 		"${train.artifacts.m.pt.sha256}": `no artifact "m.pt"`,
 		"${train.artifacts.m.pt}":        "sha256, size or url",
-		"${train.foo}":                   "result, exit_code and artifacts",
+		"${train.foo}":                   "result, exit_code, metrics, artifacts",
 		"${train.exit_code.x}":           "exit_code has no parts",
 		"${train.result.}":               "empty part",
 		"${many.result.x}":               "name the element, as in ${many.5.result…}",
@@ -142,17 +151,17 @@ func TestResolveReportsMissingValues(t *testing.T) {
 		"${train.1.result.x}":            "no element 1",
 	} {
 		s := parse(t, user(`"run":["x"],"env":{"A":"`+in+`"}`))
-		_, err := dag.Resolve(s, 3, results(s))
+		_, err := dag.New(s).Resolve(3, results(s))
 		if err == nil || !strings.Contains(err.Error(), want) || muster.CodeOf(err) != muster.Invalid {
 			t.Errorf("%s returns %v, want %s", in, err, want)
 		}
 	}
 	s := parse(t, user(`"run":"${train.result.x} ${train.exit_code}"`))
-	if _, err := dag.Resolve(s, 3, func(int, int) (muster.Task, bool) { return muster.Task{}, true }); err == nil ||
+	if _, err := dag.New(s).Resolve(3, func(int, int) (muster.Task, bool) { return muster.Task{}, true }); err == nil ||
 		!strings.Contains(err.Error(), "must write result.json") {
 		t.Errorf("no result: %v", err)
 	}
-	if _, err := dag.Resolve(s, 3, func(int, int) (muster.Task, bool) { return muster.Task{}, false }); err == nil ||
+	if _, err := dag.New(s).Resolve(3, func(int, int) (muster.Task, bool) { return muster.Task{}, false }); err == nil ||
 		!strings.Contains(err.Error(), "is not known") {
 		t.Errorf("unknown task: %v", err)
 	}
@@ -161,7 +170,7 @@ func TestResolveReportsMissingValues(t *testing.T) {
 func TestBind(t *testing.T) {
 	spec := parse(t, `{"tasks":[{"matrix":{"lr":[0.1,1e-3],"s":["a","true"]},"run":"x ${index} ${matrix.lr} ${matrix.s} ${matrix.z} ${HOME} $${index}",
 		"outputs":["m-${matrix.s}"],"env":{"A":"${matrix.lr}"},"input":{"n":"${index}","lr":"${matrix.lr}","s":"${matrix.s}","t":"v${matrix.lr}","u":"$${index}"}}]}`)
-	got := dag.Bind(&spec.Tasks[0], 3)
+	got := dag.Bind(&spec.Tasks[0], 3, nil)
 	if want := "x 3 1e-3 true ${matrix.z} ${HOME} ${index}"; got.Run.Shell != want {
 		t.Errorf("run is %q, want %q", got.Run.Shell, want)
 	}
@@ -171,7 +180,7 @@ func TestBind(t *testing.T) {
 	if got.Outputs[0] != "m-true" || got.Env["A"] != "1e-3" {
 		t.Errorf("%v %v", got.Outputs, got.Env)
 	}
-	if first := dag.Bind(&spec.Tasks[0], 0); !strings.Contains(string(first.Input), `"s":"a"`) {
+	if first := dag.Bind(&spec.Tasks[0], 0, nil); !strings.Contains(string(first.Input), `"s":"a"`) {
 		t.Errorf("a text did not stay one: %s", first.Input)
 	}
 }
@@ -184,7 +193,7 @@ func TestPerElement(t *testing.T) {
 			Run:    &muster.Command{Shell: strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 5).Draw(t, "run"), "")},
 		}
 		s.Input = json.RawMessage(quoted(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 3).Draw(t, "input"), "")))
-		changed := !cmp.Equal(s, dag.Bind(s, 0)) || !cmp.Equal(s, dag.Bind(s, 1))
+		changed := !cmp.Equal(s, dag.Bind(s, 0, nil)) || !cmp.Equal(s, dag.Bind(s, 1, nil))
 		if dag.PerElement(s) != changed {
 			t.Fatalf("PerElement is %v, but Bind changes: %v", !changed, changed)
 		}
@@ -193,7 +202,7 @@ func TestPerElement(t *testing.T) {
 
 // The output of one task reaches the next one unchanged, whatever it contains.
 func TestResultsAreNotTemplates(t *testing.T) {
-	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|é|x){0,6}`)
+	value := rapid.StringMatching(`(\$|\{|\}|index|\$\{index\}|\$\{a\.result\}|\$\{artifact_url 0 ab x\}|é|x){0,6}`)
 	rapid.Check(t, func(t *rapid.T) {
 		v, w := value.Draw(t, "v"), value.Draw(t, "w")
 		s := parse(t, `{"tasks":[{"name":"a","kind":"noop"},{"name":"b","needs":["a"],"array":"4-5",
@@ -202,11 +211,11 @@ func TestResultsAreNotTemplates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		resolved, err := dag.Resolve(s, 1, func(int, int) (muster.Task, bool) { return muster.Task{Result: result}, true })
+		resolved, err := dag.New(s).Resolve(1, func(int, int) (muster.Task, bool) { return muster.Task{Result: result}, true })
 		if err != nil {
 			t.Fatal(err)
 		}
-		bound := dag.Bind(resolved, 1)
+		bound := dag.Bind(resolved, 1, nil)
 		if want := v + w + "5" + v + "-" + w; bound.Run.Argv[0] != want {
 			t.Fatalf("run is %q, want %q", bound.Run.Argv[0], want)
 		}
@@ -223,7 +232,7 @@ func TestResultsAreNotTemplates(t *testing.T) {
 func TestInputs(t *testing.T) {
 	s := parse(t, user(`"run":["x"],"inputs":[{"from":"train","name":"model v1.pt"},{"from":"many","name":"model v1.pt","as":"in/m.pt"},
 		{"from":"grid","name":"model v1.pt"}]`))
-	got, err := dag.Inputs(s, 3, results(s))
+	got, err := dag.New(s).Inputs(3, results(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,11 +247,11 @@ func TestInputs(t *testing.T) {
 		t.Error(d)
 	}
 	s.Tasks[3].Inputs = []muster.Input{{From: "many", Name: "x.pt"}}
-	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
+	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.NotFound || !strings.Contains(err.Error(), `task 17.10 (many) has no artifact "x.pt": it has`) {
 		t.Errorf("a missing artifact returns %v", err)
 	}
 	s.Tasks[1].Array = &muster.Array{Ranges: []muster.Range{{First: 0, Last: 10_000}}}
-	if _, err := dag.Inputs(s, 3, results(s)); muster.CodeOf(err) != muster.TooLarge {
+	if _, err := dag.New(s).Inputs(3, results(s)); muster.CodeOf(err) != muster.TooLarge {
 		t.Errorf("10,001 artifacts give %v", err)
 	}
 }
@@ -255,7 +264,7 @@ func TestReads(t *testing.T) {
 		`"kind":"noop","input":{"a":[{"b":"${many.5.exit_code}"}]}`:                  {1: true},
 		`"run":"x","inputs":[{"from":"grid","name":"m"}],"env":{"A":"${train.foo}"}`: {0: true, 2: true},
 	} {
-		if d := cmp.Diff(want, dag.ReferencedStages(parse(t, user(fields)))); d != "" {
+		if d := cmp.Diff(want, dag.New(parse(t, user(fields))).Referenced()); d != "" {
 			t.Errorf("%s: %s", fields, d)
 		}
 	}
@@ -275,7 +284,7 @@ func TestCheck(t *testing.T) {
 		"${many.result.x}":                     "name the element",
 		"${many.4.result.x}":                   "no element 4",
 		"${grid.2.result.x}":                   "no element 2",
-		"${train.reslt.x}":                     "a stage has result, exit_code and artifacts",
+		"${train.reslt.x}":                     "a stage has result, exit_code, metrics, artifacts, index, matrix and item",
 		"${matrix.lr}":                         "this stage has no matrix",
 	} {
 		text := `{"tasks":[` + train + `,{"name":"use","needs":["many"],"run":["x"],"env":{"A":"` + ref + `"}},{"name":"late","kind":"noop"}]}`
@@ -309,7 +318,7 @@ func TestCheckedTemplatesResolve(t *testing.T) {
 		if len(dag.Check(s)) > 0 {
 			return
 		}
-		if _, err := dag.Resolve(s, 3, results(s)); err != nil && !strings.Contains(err.Error(), "the result of task") && !strings.Contains(err.Error(), "no artifact") {
+		if _, err := dag.New(s).Resolve(3, results(s)); err != nil && !strings.Contains(err.Error(), "the result of task") && !strings.Contains(err.Error(), "no artifact") {
 			t.Fatalf("%s was accepted, but: %v", text, err)
 		}
 	})

@@ -10,7 +10,8 @@
 //	${train.3.result.loss}      of an array's element 3, or of a matrix's element at position 3
 //	${train.*.result.loss}      a list of the values of all elements that have succeeded, at most 10,000
 //	${train.exit_code}          the exit code of its process
-//	${train.artifacts.m.pt.sha256}  of the artifact m.pt; also .size, and .url on the server
+//	${train.artifact("m.pt").url}   of the artifact m.pt; also .sha256 and .size
+//	${train.artifacts.m.pt.url}     the same
 //	${index}                    this element's number; 0 for a plain task
 //	${matrix.lr}                this element's value of the axis lr
 //
@@ -32,7 +33,7 @@
 // # Two steps
 //
 // Resolve inserts the results of other stages, once for a whole stage when it becomes
-// ready. Bind inserts index and matrix values, for one element when it is assigned.
+// ready. Bind inserts index and matrix values, and the URLs of artifacts, for one element when it is assigned.
 // Resolve escapes what it inserts, so that the output of one task cannot inject
 // references into the next one.
 package dag

@@ -8,14 +8,15 @@ import (
 )
 
 // fanOut sets the elements of a stage whose array is a reference to a list, or to a number n for the elements 0 to n-1.
-func fanOut(s *muster.Spec, t *muster.TaskSpec, result ResultFunc) error {
+func (g *Graph) fanOut(t *muster.TaskSpec, result ResultFunc) error {
 	fail := func(format string, args ...any) error {
 		return muster.Errorf(muster.Invalid, "array: ${%s}"+format, append([]any{t.Array.From}, args...)...)
 	}
-	v, err := resolveRef(s, t.Array.From, result)
+	v, err := g.resolveRef(t.Array.From, result)
 	if err != nil {
 		return fail(" cannot be resolved: %w", err)
 	}
+	v = withoutURLs(v)
 	list, isList := v.([]any)
 	if n, isNumber := v.(json.Number); isNumber {
 		count, err := strconv.Atoi(n.String())
@@ -46,26 +47,4 @@ func fanOut(s *muster.Spec, t *muster.TaskSpec, result ResultFunc) error {
 	}
 	t.Array = t.Array.FanOut(items)
 	return nil
-}
-
-// WithElements returns a spec with the arrays of stages that were fanned out: resolved has their specs by number, nil for other stages.
-func WithElements(s *muster.Spec, resolved func(stage int) *muster.TaskSpec) *muster.Spec {
-	var c *muster.Spec
-	for i := range s.Tasks {
-		if !s.Tasks[i].DynamicArray() {
-			continue
-		}
-		if r := resolved(i); r != nil {
-			if c == nil {
-				copied := *s
-				copied.Tasks = append([]muster.TaskSpec(nil), s.Tasks...)
-				c = &copied
-			}
-			c.Tasks[i].Array = r.Array
-		}
-	}
-	if c == nil {
-		return s
-	}
-	return c
 }

@@ -21,7 +21,7 @@ func TestFanOut(t *testing.T) {
 	}
 	resolve := func(stage int, value string) (*muster.TaskSpec, error) {
 		code := 7
-		return dag.Resolve(spec, stage, func(int, int) (muster.Task, bool) {
+		return dag.New(spec).Resolve(stage, func(int, int) (muster.Task, bool) {
 			return muster.Task{Result: json.RawMessage(value), ExitCode: &code}, true
 		})
 	}
@@ -44,7 +44,7 @@ func TestFanOut(t *testing.T) {
 			}
 		}
 		for i, text := range want {
-			b := dag.Bind(&stored, i)
+			b := dag.Bind(&stored, i, nil)
 			if got := strings.Join(b.Run.Argv, " "); got != text || b.Array.Items != nil || b.Env["X"] != "${item}" || !dag.PerElement(&stored) {
 				t.Errorf("%s: element %d runs %q with %v, want %q", value, i, got, b.Env, text)
 			}
@@ -53,10 +53,10 @@ func TestFanOut(t *testing.T) {
 			}
 		}
 	}
-	if r, err := resolve(1, `["1",{"k":1}]`); err != nil || string(dag.Bind(r, 0).Input) != `{"all":"1"}` || string(dag.Bind(r, 1).Input) != `{"all":{"k":1}}` {
+	if r, err := resolve(1, `["1",{"k":1}]`); err != nil || string(dag.Bind(r, 0, nil).Input) != `{"all":"1"}` || string(dag.Bind(r, 1, nil).Input) != `{"all":{"k":1}}` {
 		t.Errorf("values keep their types: %v", err)
 	}
-	if r, err := resolve(2, `[{"a":["x"]}]`); err != nil || dag.Bind(r, 0).Run.Argv[1] != "x" {
+	if r, err := resolve(2, `[{"a":["x"]}]`); err != nil || dag.Bind(r, 0, nil).Run.Argv[1] != "x" {
 		t.Errorf("a part of an element: %v", err)
 	}
 	for value, want := range map[string]string{

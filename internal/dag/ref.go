@@ -1,6 +1,7 @@
 package dag
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,29 +12,52 @@ import (
 
 // reference is a parsed body such as "train.3.result.a.0".
 type reference struct {
-	stage   string
-	index   int  // of the element, or -1
-	all     bool // of all elements: the value is a list
-	field   string
-	path    []string // within the result
-	name    string   // of the artifact
-	attr    string   // of the artifact
-	problem string   // why it is malformed, or ""
+	stage string
+	index int  // of the element, or -1
+	all   bool // of all elements: the value is a list
+	best  best // of the element with the lowest or the highest value
+	source
+	problem string // why it is malformed, or ""
 }
 
-// The fields of a stage.
+// source is what a reference takes from a task.
+type source struct {
+	field string
+	path  []string // within the result, the matrix or the item
+	name  string   // of the artifact or the metric
+	attr  string   // of the artifact
+}
+
+// best is the choice of an element by a number.
+type best struct {
+	text string // such as min(result.loss), or ""
+	max  bool
+	by   source
+}
+
+// The fields of a task.
 const (
 	fieldResult    = "result"
 	fieldExitCode  = "exit_code"
 	fieldArtifacts = "artifacts"
+	fieldMetrics   = "metrics"
+	fieldIndex     = "index"
+	fieldMatrix    = "matrix"
+	fieldItem      = "item"
 )
 
+// fields are those whose references must be to a stage of the job: with the others it may be another program's template.
 var fields = []string{fieldResult, fieldExitCode, fieldArtifacts}
 
 // attrs are the attributes of an artifact.
-var attrs = []string{"sha256", "size", "url"}
+var attrs = []string{"sha256", "size", attrURL}
 
-var stageBody = lazyregexp.New(`^([A-Za-z0-9_-]+)\.(.*)$`)
+const attrURL = "url"
+
+var (
+	stageBody = lazyregexp.New(`^([A-Za-z0-9_-]+)\.(.*)$`)
+	bestBody  = lazyregexp.New(`^((min|max)\(([^()]*)\))\.(.*)$`)
+)
 
 // parse parses the body of a reference to a stage. It returns false if the body does not
 // have the form of one.
@@ -43,68 +67,113 @@ func parse(body string) (reference, bool) {
 		return reference{}, false
 	}
 	r := reference{stage: m[1], index: -1}
-	rest := strings.Split(m[2], ".")
-	if n, err := strconv.Atoi(rest[0]); err == nil && len(rest) > 1 && n >= 0 {
+	text := m[2]
+	if strings.HasPrefix(text, "min(") || strings.HasPrefix(text, "max(") {
+		m := bestBody.Get().FindStringSubmatch(text)
+		if m == nil {
+			r.problem = "write it as " + r.stage + ".min(result.loss).result, or with another part of that task"
+			return r, true
+		}
+		r.best.text, r.best.max, text = m[1], m[2] == "max", m[4]
+		if r.best.by, r.problem = parseSource(strings.Split(m[3], ".")); r.problem == "" && !slices.Contains([]string{fieldResult, fieldMetrics, fieldExitCode}, r.best.by.field) {
+			r.problem = "choose by a number in result or metrics, or by exit_code"
+		}
+	}
+	text, name, attr, called := cutCall(text)
+	rest := strings.Split(text, ".")
+	if r.best.text != "" {
+		// names the element
+	} else if n, err := strconv.Atoi(rest[0]); err == nil && len(rest) > 1 && n >= 0 {
 		r.index = n
 		rest = rest[1:]
 	} else if rest[0] == "*" && len(rest) > 1 {
 		r.all = true
 		rest = rest[1:]
 	}
-	r.field = rest[0]
-	switch r.field {
-	case fieldResult:
-		r.path = rest[1:]
-		if slices.Contains(r.path, "") {
-			r.problem = "it has an empty part"
+	if called {
+		r.source = source{field: fieldArtifacts, name: name, attr: attr}
+		if len(rest) > 1 || !slices.Contains(attrs, attr) {
+			r.problem = cmp.Or(r.problem, `artifact("…") must be followed by sha256, size or url`)
 		}
-	case fieldExitCode:
+		return r, true
+	}
+	var problem string
+	r.source, problem = parseSource(rest)
+	r.problem = cmp.Or(r.problem, problem)
+	return r, true
+}
+
+// parseSource parses what follows the stage and the element.
+func parseSource(rest []string) (p source, problem string) {
+	p.field = rest[0]
+	switch p.field {
+	case fieldResult, fieldMatrix, fieldItem:
+		if p.path = rest[1:]; slices.Contains(p.path, "") {
+			problem = "it has an empty part"
+		}
+	case fieldExitCode, fieldIndex:
 		if len(rest) > 1 {
-			r.problem = "exit_code has no parts"
+			problem = p.field + " has no parts"
+		}
+	case fieldMetrics:
+		if p.name = strings.Join(rest[1:], "."); p.name == "" {
+			problem = "metrics must be followed by the name of one"
 		}
 	case fieldArtifacts:
 		last := len(rest) - 1
 		if last < 2 || !slices.Contains(attrs, rest[last]) {
-			r.problem = "artifacts must be followed by the artifact's name and sha256, size or url"
+			problem = "artifacts must be followed by the artifact's name and sha256, size or url"
 			break
 		}
-		r.name, r.attr = strings.Join(rest[1:last], "."), rest[last]
+		p.name, p.attr = strings.Join(rest[1:last], "."), rest[last]
 	default:
-		r.problem = "a stage has result, exit_code and artifacts"
+		problem = "a stage has result, exit_code, metrics, artifacts, index, matrix and item"
 	}
-	return r, true
+	return p, problem
 }
 
-// stageIndex returns the number of the stage with this name, or -1.
-func stageIndex(s *muster.Spec, name string) int {
-	return slices.IndexFunc(s.Tasks, func(t muster.TaskSpec) bool { return t.Name == name })
+var artifactCall = lazyregexp.New(`^((?:[^.]*\.)*?)artifact\((?:"([^"]+)"|'([^']+)')\)\.?(.*)$`)
+
+// cutCall cuts artifact("NAME").ATTR from the end of a body. What is before it ends with a dot, or is empty.
+func cutCall(body string) (before, name, attr string, ok bool) {
+	m := artifactCall.Get().FindStringSubmatch(body)
+	if m == nil {
+		return body, "", "", false
+	}
+	return m[1], m[2] + m[3], m[4], true
 }
 
-// stageRefs returns a function that reports whether a body refers to a stage of s.
-func stageRefs(s *muster.Spec) func(body string) bool {
-	names := make(map[string]bool, len(s.Tasks))
-	for i := range s.Tasks {
-		names[s.Tasks[i].Name] = true
-	}
-	return func(body string) bool {
-		r, ok := parse(body)
-		return ok && names[r.stage]
-	}
-}
-
-// elementPosition returns the position of the element that r refers to; if it refers to all, they are not too many, and it returns 0.
+// elementPosition returns the position of the element that r refers to; if it refers to all, or to the best of all, they are not too many,
+// and it returns 0.
 func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 	switch {
-	case r.all && t.Size() > maxListElements:
-		return 0, muster.Errorf(muster.TooLarge, "stage %s has %d tasks: ${%s.*.…} takes at most %d", r.stage, t.Size(), r.stage, maxListElements)
-	case r.all || !t.HasElements() && r.index <= 0:
+	case (r.all || r.best.text != "") && t.Size() > maxListElements:
+		return 0, muster.Errorf(muster.TooLarge, "stage %s has %d tasks: ${%s.%s.…} takes at most %d", r.stage, t.Size(), r.stage, cmp.Or(r.best.text, "*"), maxListElements)
+	case r.all || r.best.text != "" || !t.HasElements() && r.index <= 0:
 		return 0, nil
 	case r.index < 0:
-		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}, or all, as in ${%s.*.%s…}", r.stage, r.stage, t.Index(0), r.field, r.stage, r.field)
+		return 0, muster.Errorf(muster.Invalid, "stage %s has many tasks: name the element, as in ${%s.%d.%s…}, all, as in ${%s.*.%s…}, or the best, as in ${%s.min(result.loss).%s…}", r.stage,
+			r.stage, t.Index(0), r.field, r.stage, r.field, r.stage, r.field)
 	}
 	i, ok := t.Position(r.index)
 	if !ok {
 		return 0, muster.Errorf(muster.Invalid, "stage %s has no element %d", r.stage, r.index)
 	}
 	return i, nil
+}
+
+// checkSource returns why no task of a stage has what r takes of it, as far as it is known before it ran.
+func (r reference) checkSource(t *muster.TaskSpec) error {
+	switch {
+	case r.field == fieldMatrix && t.Matrix == nil:
+		return muster.Errorf(muster.Invalid, "stage %s has no matrix", r.stage)
+	case r.field == fieldMatrix && len(r.path) > 0:
+		axis := strings.Join(r.path, ".")
+		if !slices.ContainsFunc(t.Matrix.Axes, func(a muster.Axis) bool { return a.Name == axis }) {
+			return muster.Errorf(muster.Invalid, "the matrix of stage %s has no axis %s", r.stage, muster.Truncate(axis))
+		}
+	case r.field == fieldItem && !t.DynamicArray() && (t.Array == nil || t.Array.Items == nil):
+		return muster.Errorf(muster.Invalid, "stage %s has no items: its array is no list of another stage", r.stage)
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package dag
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -16,36 +17,43 @@ import (
 type ResultFunc = func(stage, element int) (muster.Task, bool)
 
 // Resolve returns the stage's spec with all references to other stages replaced by their
-// values; ${index} and ${matrix…} stay for Bind. The spec is normalized, and the
-// referenced stages have succeeded. An Invalid error names the field, the reference and
+// values; ${index} and ${matrix…} stay for Bind. The referenced stages have ended. An Invalid error names the field, the reference and
 // what is missing. The copy shares unchanged parts with s.
-func Resolve(s *muster.Spec, stage int, result ResultFunc) (*muster.TaskSpec, error) {
-	isStageRef := stageRefs(s)
-	isRef := func(body string) bool { return isElementRef(body) || isStageRef(body) }
-	resolved, err := rewrite(&s.Tasks[stage], func(path, text string, whole bool) (any, error) {
+func (g *Graph) Resolve(stage int, result ResultFunc) (*muster.TaskSpec, error) {
+	g.forget()
+	isRef := func(body string) bool { return isElementRef(body) || g.isRef(body) }
+	resolved, err := rewrite(&g.spec.Tasks[stage], func(path, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
-		found := false
+		var resolved []part
 		for i, p := range parts {
 			if !p.ref || isElementRef(p.text) {
+				if resolved != nil {
+					resolved = append(resolved, p)
+				}
 				continue
 			}
-			found = true
-			v, err := resolveRef(s, p.text, result)
+			v, err := g.resolveRef(p.text, result)
 			if err != nil {
 				return nil, muster.Errorf(muster.Invalid, "%s: ${%s} cannot be resolved: %w", path, p.text, err)
+			}
+			if !takesURLs(path) {
+				v = withoutURLs(v)
 			}
 			if whole && len(parts) == 1 {
 				return escapeAll(v), nil
 			}
-			parts[i] = part{text: stringify(v)}
+			if resolved == nil {
+				resolved = slices.Clone(parts[:i])
+			}
+			resolved = append(resolved, valueParts(v)...)
 		}
-		if !found {
+		if resolved == nil {
 			return text, nil
 		}
-		return join(parts), nil
+		return join(resolved), nil
 	})
 	if err == nil && resolved.DynamicArray() {
-		err = fanOut(s, resolved, result)
+		err = g.fanOut(resolved, result)
 	}
 	return resolved, err
 }
@@ -55,6 +63,8 @@ func escapeAll(v any) any {
 	switch v := v.(type) {
 	case string:
 		return join([]part{{text: v}})
+	case artifactURL:
+		return join([]part{{text: v.body, ref: true}})
 	case []any:
 		for i := range v {
 			v[i] = escapeAll(v[i])
@@ -67,41 +77,64 @@ func escapeAll(v any) any {
 	return v
 }
 
-func resolveRef(s *muster.Spec, body string, result ResultFunc) (any, error) {
+func (g *Graph) resolveRef(body string, result ResultFunc) (any, error) {
 	r, _ := parse(body)
 	if r.problem != "" {
 		return nil, muster.Errorf(muster.Invalid, "%s", r.problem)
 	}
-	i := stageIndex(s, r.stage)
-	element, err := r.elementPosition(&s.Tasks[i])
-	switch {
-	case err != nil:
-		return nil, err
-	case r.all:
-		return r.list(s.Tasks[i].Size(), func(element int) (muster.Task, bool) { return result(i, element) })
+	i := g.stages[r.stage]
+	t := &g.spec.Tasks[i]
+	element, err := r.elementPosition(t)
+	if err == nil {
+		err = r.checkSource(t)
 	}
-	t, ok := result(i, element)
+	if err != nil {
+		return nil, err
+	}
+	succeeded := func(element int) (*muster.Task, error) { // nil for other tasks
+		task, ok := result(i, element)
+		if !ok || task.State != muster.Succeeded {
+			return nil, nil //nolint:nilnil // see above
+		}
+		if g.read += len(task.Result); g.read > maxRead {
+			return nil, muster.Errorf(muster.TooLarge, "the references of the stage read more than %s of results", muster.Size(maxRead))
+		}
+		return &task, nil
+	}
+	switch {
+	case r.all:
+		return r.list(t, succeeded)
+	case r.best.text != "":
+		if element, err = g.bestElement(r, t, succeeded); err != nil {
+			return nil, err
+		}
+	}
+	task, ok := result(i, element)
 	if !ok {
 		return nil, muster.Errorf(muster.Invalid, "the result of stage %s is not known", r.stage)
 	}
-	return r.value(t)
+	return r.value(t, element, &task)
 }
 
-// Limits of a list of values.
+// Limits of references to all elements of a stage.
 const (
 	maxListElements = 10_000
-	maxListSize     = muster.MaxResultSize // bytes of JSON
+	maxListSize     = muster.MaxResultSize // bytes of JSON of a list
+	maxRead         = 256 << 20            // bytes of results that are decoded for one stage
 )
 
 // list returns the values of those elements of a stage that have succeeded, in their order.
-func (r reference) list(size int, result func(element int) (muster.Task, bool)) (any, error) {
+func (r reference) list(s *muster.TaskSpec, succeeded func(element int) (*muster.Task, error)) (any, error) {
 	list, bytes := []any{}, 0
-	for i := range size {
-		t, ok := result(i)
-		if !ok || t.State != muster.Succeeded {
+	for i := range s.Size() {
+		t, err := succeeded(i)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
 			continue
 		}
-		v, err := r.value(t)
+		v, err := r.value(s, i, t)
 		if err != nil {
 			return nil, err
 		}
@@ -113,50 +146,112 @@ func (r reference) list(size int, result func(element int) (muster.Task, bool)) 
 	return list, nil
 }
 
-// value returns what r refers to in a task.
-func (r reference) value(t muster.Task) (any, error) {
-	switch r.field {
+// bestElement returns the element with the lowest or the highest number, the first one of several. Elements that did not succeed, or have
+// no number there, are left out.
+func (g *Graph) bestElement(r reference, s *muster.TaskSpec, succeeded func(element int) (*muster.Task, error)) (int, error) {
+	key := r.stage + "." + r.best.text
+	if i, known := g.best[key]; known {
+		return i, nil
+	}
+	chosen, bestValue := -1, 0.0
+	for i := range s.Size() {
+		t, err := succeeded(i)
+		if err != nil {
+			return 0, err
+		}
+		if t == nil {
+			continue
+		}
+		v, err := r.best.by.value(s, i, t)
+		n, isNumber := v.(json.Number)
+		if err != nil || !isNumber {
+			continue
+		}
+		f, err := n.Float64()
+		if err == nil && (chosen < 0 || f < bestValue && !r.best.max || f > bestValue && r.best.max) {
+			chosen, bestValue = i, f
+		}
+	}
+	if chosen < 0 {
+		return 0, muster.Errorf(muster.Invalid, "no task of stage %s that succeeded has a number as %s", r.stage, r.best.by)
+	}
+	if g.best == nil {
+		g.best = map[string]int{}
+	}
+	g.best[key] = chosen
+	return chosen, nil
+}
+
+// String returns the text of a part of a result, of a metric or of exit_code.
+func (p source) String() string {
+	if p.field == fieldMetrics {
+		return p.field + "." + p.name
+	}
+	return strings.Join(append([]string{p.field}, p.path...), ".")
+}
+
+// value returns a part of a task, which is an element of a stage.
+func (p source) value(s *muster.TaskSpec, element int, t *muster.Task) (any, error) {
+	switch p.field {
 	case fieldExitCode:
 		if t.ExitCode == nil {
 			return nil, muster.Errorf(muster.Invalid, "task %s has no exit code", t.ID)
 		}
 		return json.Number(strconv.Itoa(*t.ExitCode)), nil
+	case fieldMetrics:
+		v, ok := t.Metrics[p.name]
+		if !ok || math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, muster.Errorf(muster.Invalid, "task %s has no number as metric %q: it must print one, such as ::muster %s=0.5", t.ID, muster.Truncate(p.name), muster.Truncate(p.name))
+		}
+		return json.Number(strconv.FormatFloat(v, 'g', -1, 64)), nil
 	case fieldArtifacts:
-		return artifactAttr(&t, r)
+		return artifactAttr(t, p)
+	case fieldIndex:
+		return json.Number(strconv.Itoa(s.Index(element))), nil
+	case fieldMatrix:
+		return matrixValue(s, element, p.path), nil
+	case fieldItem:
+		item, ok := itemOf(s, element)
+		if !ok {
+			return nil, muster.Errorf(muster.Invalid, "task %s has no item", t.ID)
+		}
+		return itemField(item, strings.Join(append([]string{fieldItem}, p.path...), "."))
 	default:
-		return resultAt(&t, r.path)
+		v, err := resultAt(t, p.path)
+		if text, ok := v.(string); ok {
+			if u, ok := ownURL(t, text); ok {
+				return u, nil
+			}
+		}
+		return v, err
 	}
 }
 
-func artifactAttr(t *muster.Task, r reference) (any, error) {
-	a, err := artifact(t, r.name)
+// matrixValue returns the value of an element of a matrix on an axis, or an object with those on all axes.
+func matrixValue(s *muster.TaskSpec, element int, axis []string) any {
+	all := map[string]any{}
+	for k, v := range s.Matrix.At(int64(element)) {
+		all[s.Matrix.Axes[k].Name] = parseScalar(v)
+	}
+	if len(axis) > 0 {
+		return all[strings.Join(axis, ".")]
+	}
+	return all
+}
+
+func artifactAttr(t *muster.Task, p source) (any, error) {
+	a, err := artifact(t, p.name)
 	if err != nil {
 		return nil, err
 	}
-	switch r.attr {
+	switch p.attr {
 	case "sha256":
 		return a.SHA256, nil
 	case "size":
 		return json.Number(strconv.FormatInt(a.Size, 10)), nil
 	default:
-		if a.URL != "" {
-			return a.URL, nil
-		}
-		return "/api/v1/tasks/" + t.ID.String() + "/artifacts/" + escapePath(a.Name), nil
+		return newArtifactURL(t, &a), nil
 	}
-}
-
-// escapePath escapes an artifact's name for a URL.
-func escapePath(name string) string {
-	var b strings.Builder
-	for _, c := range []byte(name) {
-		if strings.IndexByte("-._~/", c) >= 0 || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z' {
-			b.WriteByte(c)
-		} else {
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }
 
 // resultAt returns the part of t's result at path.
@@ -195,16 +290,16 @@ func member(v any, key string) (any, bool) {
 // Artifacts of an array, matrix or gang are placed in folders with the elements' numbers:
 // model.pt of element 3 becomes 3/model.pt and, with "as: in/m.pt", in/3/m.pt. A
 // NotFound error names the task that lacks an artifact.
-func Inputs(s *muster.Spec, stage int, result ResultFunc) ([]muster.InputFile, error) {
+func (g *Graph) Inputs(stage int, result ResultFunc) ([]muster.InputFile, error) {
 	var all []muster.InputFile
-	for _, in := range s.Tasks[stage].Inputs {
-		from := stageIndex(s, in.From)
-		if from < 0 {
+	for _, in := range g.spec.Tasks[stage].Inputs {
+		from, known := g.stages[in.From]
+		if !known {
 			return nil, muster.Errorf(muster.NotFound, "input %s comes from stage %s, which this job does not have", in.Name, in.From)
 		}
-		t := &s.Tasks[from]
+		t := &g.spec.Tasks[from]
 		if t.Size() > muster.MaxInputs-len(all) {
-			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", s.Tasks[stage].Name, muster.MaxInputs)
+			return nil, muster.Errorf(muster.TooLarge, "the inputs of stage %s are more than %d artifacts", g.spec.Tasks[stage].Name, muster.MaxInputs)
 		}
 		as := in.As
 		if as == "" {

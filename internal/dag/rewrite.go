@@ -19,6 +19,14 @@ type substituteFunc func(path, text string, whole bool) (any, error)
 // fixed order. It stops at the first error.
 func rewrite(t *muster.TaskSpec, sub substituteFunc) (*muster.TaskSpec, error) {
 	c := *t
+	if err := rewriteTo(&c, t, sub); err != nil {
+		return nil, err
+	}
+	return &c, nil
+}
+
+// rewriteTo is rewrite into a copy of t.
+func rewriteTo(c, t *muster.TaskSpec, sub substituteFunc) error {
 	w := rewriter{sub: sub}
 	if t.Run != nil {
 		c.Run = &muster.Command{Shell: w.text("run", t.Run.Shell), Argv: w.list("run", t.Run.Argv)}
@@ -38,10 +46,7 @@ func rewrite(t *muster.TaskSpec, sub substituteFunc) (*muster.TaskSpec, error) {
 	if len(t.Input) > 0 {
 		c.Input = w.json("input", t.Input)
 	}
-	if w.err != nil {
-		return nil, w.err
-	}
-	return &c, nil
+	return w.err
 }
 
 // rewriter substitutes until the first error.
@@ -148,8 +153,11 @@ func encode(v any) json.RawMessage {
 
 // stringify returns a string as it is, and other values as compact JSON.
 func stringify(v any) string {
-	if s, ok := v.(string); ok {
-		return s
+	switch v := v.(type) {
+	case string:
+		return v
+	case artifactURL:
+		return v.plain
 	}
 	return string(encode(v))
 }

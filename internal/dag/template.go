@@ -97,9 +97,9 @@ func escape(b *strings.Builder, lit string, beforeRef bool) {
 	}
 }
 
-// isElementRef reports whether a reference is to the element itself, for Bind.
+// isElementRef reports whether a reference is for Bind: to the element itself, or for a URL.
 func isElementRef(body string) bool {
-	return body == "index" || strings.HasPrefix(body, "matrix.") || isItemReference(body)
+	return body == "index" || strings.HasPrefix(body, "matrix.") || isItemReference(body) || isArtifactURL(body)
 }
 
 // isItemReference reports whether a reference is to the value of an element of a dynamic array, or to a part of it.
@@ -122,20 +122,23 @@ func itemField(item any, body string) (any, error) {
 }
 
 // Bind returns the spec of the element at a position of a stage, from 0: a copy of t,
-// the result of Resolve, with ${index}, ${item…} and ${matrix…} replaced and $${ decoded, and with the value of the element as $MUSTER_ITEM
-// in place of those of all elements.
-func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
+// the result of Resolve, with ${index}, ${item…}, ${matrix…} and the URLs of artifacts replaced and $${ decoded, and with the value of the element as
+// $MUSTER_ITEM in place of those of all elements.
+func Bind(t *muster.TaskSpec, element int, url URLFunc) *muster.TaskSpec {
 	values := t.Values(element)
-	isRef := func(body string) bool { _, ok := values[body]; return ok }
+	isRef := func(body string) bool { _, ok := values[body]; return ok || isArtifactURL(body) }
 	item, hasItem := itemOf(t, element)
 	if hasItem {
-		isRef = func(body string) bool { return body == "index" || isItemReference(body) }
+		isRef = func(body string) bool { return body == "index" || isItemReference(body) || isArtifactURL(body) }
 	}
 	bound, err := rewrite(t, func(_, text string, whole bool) (any, error) {
 		parts := split(text, isRef)
 		if whole && len(parts) == 1 && parts[0].ref {
 			if isItemReference(parts[0].text) {
 				return itemField(item, parts[0].text)
+			}
+			if isArtifactURL(parts[0].text) {
+				return urlOf(parts[0].text, url), nil
 			}
 			return parseScalar(values[parts[0].text]), nil
 		}
@@ -148,6 +151,8 @@ func Bind(t *muster.TaskSpec, element int) *muster.TaskSpec {
 					return nil, err
 				}
 				p.text = stringify(part)
+			case p.ref && isArtifactURL(p.text):
+				p.text = urlOf(p.text, url)
 			case p.ref:
 				p.text = values[p.text]
 			}
@@ -184,7 +189,7 @@ func PerElement(t *muster.TaskSpec) bool {
 		return true
 	}
 	values := t.Values(0)
-	isRef := func(body string) bool { _, ok := values[body]; return ok }
+	isRef := func(body string) bool { _, ok := values[body]; return ok || isArtifactURL(body) }
 	changes := false
 	_, err := rewrite(t, func(_, text string, _ bool) (any, error) {
 		parts := split(text, isRef)

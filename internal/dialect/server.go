@@ -35,12 +35,13 @@ type Server struct {
 	authCache *lru.Cache[string, authResult] // of Authorize, by token
 }
 
-// localURL is the server's address inside the process. It is never resolved.
-const localURL = "http://muster.local"
+// LocalURL is the server's address inside the process. It is never resolved.
+// LocalURL is the server for what runs in its process. No other process can use it.
+const LocalURL = "http://muster.local"
 
 // Connect returns a Server for the one that accepts the connections of pipe. Limits apply to keys that are not valid; they may be nil.
 func Connect(pipe *Pipe, joinToken, submitterKey string, limits *ratelimit.Limiter) Server {
-	s := Server{URL: localURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, limits: limits, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
+	s := Server{URL: LocalURL, JoinToken: joinToken, SubmitterKey: submitterKey, pipe: pipe, limits: limits, authCache: lru.NewCounted[string, authResult](maxAuthCache)}
 	s.HTTP = s.HTTPFrom(netip.Addr{})
 	return s
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/container"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu/tool"
+	"github.com/muster-dev/muster/internal/agent/userns"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/workerd"
 )
@@ -245,17 +246,16 @@ func (r *inspection) engineNotes(e *engine) (list []Finding) {
 		list = append(list, newFinding("engine-limits", Warning, "delegate control groups of version 2: `sudo mkdir -p /etc/systemd/system/user@.service.d && printf '[Service]\\nDelegate=cpu cpuset io memory pids\\n' | sudo tee /etc/systemd/system/user@.service.d/delegate.conf`, and log in again",
 			"%s at %s does not enforce limits: it has no control groups", a.Name, e.host))
 	}
-	switch {
+	switch users := userns.Describe(e.host, a, r.Data); {
 	case a.Rootless:
 		list = append(list, newFinding("engine-rootless", Note, "", "%s at %s is rootless: root in a container is this user outside", a.Name, e.host))
-	case a.Remapped:
-		list = append(list, newFinding("engine-users", OK, "", "%s at %s has user namespaces: root in a container is a user without privileges outside", a.Name, e.host))
-	case a.OS == "linux":
-		fix := "set \"userns-remap\": \"default\" in `/etc/docker/daemon.json` and restart it, which hides its images and containers of before; or use a rootless engine"
-		if a.Name == "podman" {
-			fix = "use Podman as a user without privileges, and run the worker as this user"
-		}
-		list = append(list, newFinding("engine-users", Note, fix, "%s at %s has no user namespaces: root in a container is root of this machine, with few capabilities", a.Name, e.host))
+	case a.OS != "linux":
+	case users.Mode == userns.Own:
+		list = append(list, newFinding("engine-users", OK, "", "%s at %s gives each container a user namespace: root in a container is a user outside that no other has", a.Name, e.host))
+	case users.Mode == userns.Shared:
+		list = append(list, newFinding("engine-users", OK, "", "%s at %s has a user namespace: root in a container is a user without privileges outside", a.Name, e.host))
+	default:
+		list = append(list, newFinding("engine-users", Note, users.Why, "%s at %s has no user namespaces: root in a container is root of this machine, with few capabilities", a.Name, e.host))
 	}
 	if strings.HasPrefix(e.host, "unix://") && a.Root != "" {
 		list = append(list, r.engineDisk(a)...)

@@ -75,6 +75,7 @@ func (s *session) checkArtifacts(ctx context.Context, f *link.ToServer) error {
 				r.Message = "the worker reported files that it did not upload: " + rejected
 			}
 		}
+		s.fillURLs(r)
 	}
 	return nil
 }

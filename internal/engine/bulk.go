@@ -113,21 +113,20 @@ func (e *Engine) retryEvent(ctx context.Context, id muster.JobID, spans []muster
 	if ev.Ended, err = e.readTasks(ctx, q, maxMaterialized); err != nil {
 		return sched.Retry{}, err
 	}
+	kept := store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage}
 	for _, g := range job.Groups {
 		first, last := g.First, g.First+g.Size-1
 		if !g.Retained {
 			first += g.Materialized
 		}
-		if first > last {
-			continue
+		if first <= last {
+			kept.Spans = append(kept.Spans, store.Span{First: first, Last: last})
 		}
-		kept, err := e.readTasks(ctx, store.TaskQuery{Job: id, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: first, Last: last}}}, muster.MaxTasks)
-		if err != nil {
-			return sched.Retry{}, err
-		}
-		ev.Kept = append(ev.Kept, kept...)
 	}
-	return ev, nil
+	if len(kept.Spans) > 0 {
+		ev.Kept, err = e.readTasks(ctx, kept, muster.MaxTasks)
+	}
+	return ev, err
 }
 
 // readTasks reads all tasks of q, and fails if there are more than limit.

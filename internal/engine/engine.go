@@ -71,6 +71,8 @@ type Config struct {
 	PlainSecrets bool
 	// Addresses are networks in which workers may name their address, besides the one that they connect from.
 	Addresses []netip.Prefix
+	// URLs signs the URLs of artifacts that tasks get.
+	URLs URLSigner
 	// OnBatch is called with each batch by the engine's goroutine, and must not block. It may be nil.
 	OnBatch func(sched.Batch)
 	// OnCopy is called when two processes used the identity of a worker at once, and why says how. When it returns, the worker opens no session, also

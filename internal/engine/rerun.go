@@ -44,22 +44,29 @@ func (e *Engine) reusedTasks(ctx context.Context, spec *muster.Spec, of muster.J
 	if err != nil {
 		return nil, err
 	}
-	reused, n := make(map[int]sched.Reused, len(stages)), 0
-	for _, i := range stages {
-		for _, g := range job.Groups {
-			if g.Name != spec.Tasks[i].Name {
-				continue
-			}
-			if n += g.Size; n > maxMaterialized {
-				return nil, muster.Errorf(muster.TooLarge, "the new job would reuse more than %d tasks of job %s: submit it as a whole", maxMaterialized, of)
-			}
-			q := store.TaskQuery{Job: of, StoredOnly: true, Limit: retryPage, Spans: []store.Span{{First: g.First, Last: g.First + g.Size - 1}}}
-			tasks, err := e.readTasks(ctx, q, maxMaterialized)
-			if err != nil {
-				return nil, err
-			}
-			reused[i] = sched.Reused{Tasks: tasks, Resolved: g.Resolved}
-		}
+	groups := make(map[string]*muster.Group, len(job.Groups))
+	for i := range job.Groups {
+		groups[job.Groups[i].Name] = &job.Groups[i]
 	}
-	return reused, nil
+	q, n := store.TaskQuery{Job: of, StoredOnly: true, Limit: retryPage}, 0
+	reused, stageOf := make(map[int]sched.Reused, len(stages)), make(map[int]int, len(stages))
+	for _, i := range stages {
+		g := groups[spec.Tasks[i].Name]
+		if n += g.Size; n > maxMaterialized {
+			return nil, muster.Errorf(muster.TooLarge, "the new job would reuse more than %d tasks of job %s: submit it as a whole", maxMaterialized, of)
+		}
+		q.Spans = append(q.Spans, store.Span{First: g.First, Last: g.First + g.Size - 1})
+		reused[i], stageOf[g.Index] = sched.Reused{Resolved: g.Resolved}, i
+	}
+	if len(stages) == 0 {
+		return reused, nil
+	}
+	tasks, err := e.readTasks(ctx, q, maxMaterialized)
+	for _, t := range tasks {
+		i := stageOf[t.Group]
+		r := reused[i]
+		r.Tasks = append(r.Tasks, t)
+		reused[i] = r
+	}
+	return reused, err
 }

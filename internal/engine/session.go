@@ -26,6 +26,7 @@ type session struct {
 	remote bool // it is on another machine
 
 	remoteIP string
+	url      string        // of the server for the worker's tasks
 	pongs    chan struct{} // has an answer to a challenge
 	closed   chan struct{} // closed when it has ended
 	close    sync.Once     // of closed
@@ -51,7 +52,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 	}
 	s := e.newSession(h.Worker, send)
 	s.name, s.bound, s.remote = h.Name, h.Enrolment, !isLoopback(h.RemoteIP)
-	s.remoteIP = h.RemoteIP
+	s.remoteIP, s.url = h.RemoteIP, h.ServerURL
 	if err := s.bind(&h.Offer); err != nil {
 		return nil, nil, err
 	}
@@ -73,7 +74,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		err = st.Apply(now, sched.Joined{Worker: muster.Worker{
 			ID: h.Worker, Name: h.Name, Version: h.Build, Tags: h.Tags, Labels: h.Labels,
 			Kinds: h.Kinds, CustomKinds: h.OwnKinds, Price: h.Price, Resources: h.Resources, Address: address, Allow: h.Allow,
-			UnsupportedFeatures: h.Lacks, Projects: h.Projects, Token: h.Enrolment.Token, Pending: h.Enrolment.Pending,
+			UnsupportedFeatures: h.Lacks, Projects: h.Projects, Heartbeat: h.Heartbeat, Token: h.Enrolment.Token, Pending: h.Enrolment.Pending,
 		}, Held: h.Held, Stale: h.Stale, Constrained: h.Constrained})
 		if err != nil {
 			return l, err
@@ -90,7 +91,7 @@ func (e *Engine) Open(ctx context.Context, h *link.Hello, send func(*link.ToWork
 		s.Close(false) //nolint:contextcheck // ctx is over if the session opened after the timeout
 		return nil, nil, err
 	}
-	w := &link.Welcome{Heartbeat: e.cfg.Sched.Heartbeat, Stop: held.stop, SharedName: held.sharedName, Pending: held.pending}
+	w := &link.Welcome{Heartbeat: h.Heartbeat.Or(e.cfg.Sched.Heartbeat), Stop: held.stop, SharedName: held.sharedName, Pending: held.pending}
 	for _, a := range held.keep {
 		s.owned.add(a, 0)
 	}
@@ -373,7 +374,7 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.Secr
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {
-		a.Spec = dag.Bind(w.Spec, w.Element)
+		a.Spec = s.bindElement(&w)
 	}
 	f.Assign = append(f.Assign, a)
 }

@@ -63,10 +63,19 @@ func checkHello(h *Hello) error {
 		checkLength("constrained", h.Constrained, maxReason),
 		inField("labels", checkLabels(h.Labels)),
 		checkDescription(&h.Offer, h.Labels),
+		inField("heartbeat", CheckHeartbeat(h.Heartbeat)),
 		inField("address", CheckAddress(h.Address)),
 		checkEach("held", h.Held, checkAttempt),
 		checkEach("stale", h.Stale, checkAttempt),
 	)
+}
+
+// CheckHeartbeat returns an error unless a worker may ask for this interval, or d is 0.
+func CheckHeartbeat(d muster.Duration) error {
+	if d != 0 && (d < MinHeartbeat || d > MaxHeartbeat) {
+		return fieldErrorf("is %s: it must be from %s to %s", d, MinHeartbeat, MaxHeartbeat)
+	}
+	return nil
 }
 
 func checkLabels(labels map[string]string) error {
@@ -134,6 +143,11 @@ func checkAllow(allow *muster.Allow) error {
 			if err := checkLength(field, s, maxReason); err != nil {
 				return err
 			}
+		}
+	}
+	for field, d := range map[string]muster.Duration{"task_timeout": allow.TaskTimeout, "max_task_timeout": allow.MaxTaskTimeout} {
+		if d < 0 || d > muster.MaxTimeout {
+			return inField(field, fieldErrorf("is %s: it must be from 0s to %s", d, muster.MaxTimeout))
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"time"
 
 	"github.com/muster-dev/muster"
 )
@@ -21,6 +22,12 @@ const MaxLogs = 1 << 20
 
 // maxGPUs is the most devices in one list: of a machine, of a load, of a Heal.
 const maxGPUs = 1024
+
+// MinHeartbeat and MaxHeartbeat bound the interval that a worker may ask for.
+const (
+	MinHeartbeat = muster.Duration(time.Second)
+	MaxHeartbeat = muster.Duration(5 * time.Minute)
+)
 
 // HealAll in ToWorker.Heal means every quarantined GPU of the worker.
 const HealAll = "all"
@@ -82,17 +89,19 @@ type Hello struct {
 	Labels  map[string]string `json:"labels,omitempty"`
 	Price   float64           `json:"price,omitempty"`
 	muster.Offer
-	Address string             `json:"address,omitempty"` // at which other workers reach it; "" means RemoteIP
-	Held    []muster.AttemptID `json:"held,omitempty"`    // running, or finished with a report that is not acknowledged
-	Stale   []muster.AttemptID `json:"stale,omitempty"`   // others that still have processes, or log bytes to send
+	Heartbeat muster.Duration    `json:"heartbeat,omitempty"` // interval that it asks for: MinHeartbeat to MaxHeartbeat, or 0 for the server's
+	Address   string             `json:"address,omitempty"`   // at which other workers reach it; "" means RemoteIP
+	Held      []muster.AttemptID `json:"held,omitempty"`      // running, or finished with a report that is not acknowledged
+	Stale     []muster.AttemptID `json:"stale,omitempty"`     // others that still have processes, or log bytes to send
 
 	Constrained string `json:"constrained,omitempty"` // why it takes no tasks, as in Ready; "" if it does
 
 	RemoteIP string `json:"-"` // see ServerConn; set by Serve
 	// Alive asks the worker whether it still waits for the welcome, and returns an Unavailable error if it does not answer before ctx ends or
 	// has closed the connection. SessionHandler.Open may call it once; set by Serve.
-	Alive func(ctx context.Context) error `json:"-"`
-	Enrolment Enrolment                                              `json:"-"` // set by the server's handler
+	Alive     func(ctx context.Context) error `json:"-"`
+	ServerURL string                          `json:"-"` // at which its tasks reach the server, set by the server's handler; "" if unknown
+	Enrolment Enrolment                       `json:"-"` // set by the server's handler
 }
 
 // Welcome answers Hello.

@@ -41,6 +41,8 @@ func (b *WorkerUsage) Explain(n *Need, f Filter) string {
 		return fmt.Sprintf("costs %g per hour, at most %g is allowed", w.Price, n.Where.MaxPrice)
 	case Owner:
 		return policy.Check(w.Allow, n.ownerPolicy)
+	case Heartbeat:
+		return fmt.Sprintf("sends heartbeats every %s, and tasks with a disconnect.grace of %s need two in that time", w.Heartbeat, n.durations.grace)
 	case Vendor:
 		return fmt.Sprintf("needs a GPU of vendor %s, has %s", r.GPUs.Vendor, b.inventory())
 	case Model:

@@ -25,6 +25,7 @@ const (
 	Workers
 	Price
 	Owner
+	Heartbeat
 	Vendor
 	Model
 	MaxTasks
@@ -37,7 +38,7 @@ const (
 
 var filterNames = [...]string{
 	Fits: "", State: "state", Kind: "kind", Engine: "engine", Features: "features", Project: "project", Tags: "tags", ExcludedTags: "not", Workers: "workers",
-	Price: "price", Owner: "owner", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
+	Price: "price", Owner: "owner", Heartbeat: "heartbeat", Vendor: "gpu vendor", Model: "gpu model", MaxTasks: "max tasks", Slots: "slots", CPUs: "cpus", Memory: "memory", Disk: "disk", GPUs: "gpus",
 }
 
 // String returns the filter's name, and "" for Fits.
@@ -96,6 +97,9 @@ func (b *WorkerUsage) fitsStatic(n *Need) Filter {
 	}
 	if n.ownerPolicy != nil && b.ownerRefuses(n.ownerPolicy) {
 		return Owner
+	}
+	if n.durations.grace > 0 && n.durations.grace < minGrace(w) {
+		return Heartbeat
 	}
 	if n.Request.GPUs.Count == 0 || len(b.gpus) == 0 {
 		return Fits

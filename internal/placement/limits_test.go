@@ -3,6 +3,7 @@ package placement_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -59,6 +60,70 @@ func TestMissingFeaturesExcludeAWorker(t *testing.T) {
 	n := needFor(foreignWorker(), "red", rich)
 	if f := placement.NewWorkerUsage(testWorker()).Fits(n); f != placement.Owner {
 		t.Errorf("a worker that lacks nothing fails %q", f)
+	}
+}
+
+// TestTimeoutsSeparateNeedsOverTheLowestMaximumOnly checks that a fleet without maximum timeouts has no more scheduling classes for them.
+func TestTimeoutsSeparateNeedsOverTheLowestMaximumOnly(t *testing.T) {
+	t.Parallel()
+	spec := func(d muster.Duration) *muster.TaskSpec { return &muster.TaskSpec{Kind: "noop", Timeout: d} }
+	limited := func(d muster.Duration) *muster.Worker {
+		return &muster.Worker{Name: "w", Kinds: []string{"noop"}, Resources: muster.Resources{Slots: 1}, Allow: &muster.Allow{MaxTaskTimeout: d}}
+	}
+	l := new(placement.Limits)
+	five, ten, twenty := l.Need("", spec(5)), l.Need("", spec(10)), l.Need("", spec(20))
+	if five.Key() != ten.Key() || five.Key() != twenty.Key() {
+		t.Error("timeouts separate tasks without a worker that limits them")
+	}
+	for _, step := range []struct {
+		worker               muster.Duration // that joins, or leaves if negative
+		refined, ten, twenty bool            // whether earlier needs are too coarse, and whether those of tasks with these timeouts changed
+	}{{10, true, false, true}, {15, false, false, false}, {5, true, true, false}, {-5, false, true, false}, {-15, false, false, false}, {-10, false, false, true}} {
+		ten, twenty = l.Need("", spec(10)), l.Need("", spec(20))
+		refined := false
+		if d := step.worker; d > 0 {
+			refined = l.Count(limited(d), 1)
+		} else {
+			l.Count(limited(-d), -1)
+		}
+		if refined != step.refined || l.Current(ten, "", spec(10)) == step.ten || l.Current(twenty, "", spec(20)) == step.twenty {
+			t.Errorf("%+v: refined %t, unchanged %t and %t", step, refined, l.Current(ten, "", spec(10)), l.Current(twenty, "", spec(20)))
+		}
+	}
+	w := limited(10)
+	b := placement.NewWorkerUsage(w)
+	if n := needFor(w, "", *spec(10)); b.Fits(n) != placement.Fits {
+		t.Errorf("a task with the maximum fails %q", b.Fits(n))
+	}
+	n := needFor(w, "", *spec(11))
+	if f := b.FitsEmpty(n); f != placement.Owner || b.Explain(n, f) != "its owner does not allow timeouts over 10ns, and the task's is 11ns" {
+		t.Errorf("%q: %s", f, b.Explain(n, f))
+	}
+}
+
+// TestLongHeartbeatsExcludeTasksWithAShortGrace checks that a task whose lease could end between two heartbeats of a worker is not placed there.
+func TestLongHeartbeatsExcludeTasksWithAShortGrace(t *testing.T) {
+	t.Parallel()
+	w := &muster.Worker{Name: "w", Kinds: []string{"noop"}, Resources: muster.Resources{Slots: 1}, Heartbeat: muster.Duration(time.Minute)}
+	b, l := placement.NewWorkerUsage(w), new(placement.Limits)
+	short, long := muster.TaskSpec{Kind: "noop"}, muster.TaskSpec{Kind: "noop"}
+	short.Disconnect.Grace, long.Disconnect.Grace = muster.Duration(119*time.Second), muster.Duration(2*time.Minute)
+	early := l.Need("", &short)
+	if early.Key() != l.Need("", &long).Key() {
+		t.Error("graces separate tasks without a worker with heartbeats of its own")
+	}
+	if !l.Count(w, 1) || l.Current(early, "", &short) {
+		t.Error("the need of a task is still current when the worker has joined")
+	}
+	n := l.Need("", &short)
+	const why = "sends heartbeats every 1m0s, and tasks with a disconnect.grace of 1m59s need two in that time"
+	if f := b.FitsEmpty(n); f != placement.Heartbeat || b.Explain(n, f) != why {
+		t.Errorf("%q: %s", f, b.Explain(n, f))
+	}
+	for name, spec := range map[string]*muster.TaskSpec{"two heartbeats": &long, "the default": {Kind: "noop"}} {
+		if f := b.FitsEmpty(l.Need("", spec)); f != placement.Fits {
+			t.Errorf("a task with %s fails %q", name, f)
+		}
 	}
 }
 

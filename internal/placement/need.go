@@ -20,14 +20,15 @@ type Need struct {
 	Gang    int // size of the gang, or 0
 
 	amounts     amounts
-	features    features         // that the task uses and some worker lacks
-	project     string           // of the task; "" if no worker names it
+	features    features // that the task uses and some worker lacks
+	project     string   // of the task; "" if no worker names it
+	durations   taskDurations
 	ownerPolicy *muster.TaskSpec // the part of the spec that a worker's owner may refuse; plain if there is none
 	key         string
 }
 
-func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
-	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, features: uses, project: project}
+func newNeed(t *muster.TaskSpec, uses features, project string, d taskDurations) *Need {
+	n := &Need{Kind: t.Kind, Request: t.Resources, Where: t.Where, features: uses, project: project, durations: d}
 	n.Where.Tags, n.Where.ExcludeTags, n.Where.Workers = sortedUnique(t.Where.Tags), sortedUnique(t.Where.ExcludeTags), sortedUnique(t.Where.Workers)
 	r, w := &n.Request, &n.Where
 	n.amounts = amounts{MaxTasks: 1, CPUs: Milli(r.CPUs), Memory: int64(r.Memory), Disk: int64(r.Disk)}
@@ -63,6 +64,9 @@ func newNeed(t *muster.TaskSpec, uses features, project string) *Need {
 	if project != "" {
 		b = strconv.AppendQuote(append(b, " project "...), project)
 	}
+	if d.grace > 0 {
+		b = strconv.AppendInt(append(b, " grace "...), int64(d.grace), 10)
+	}
 	n.key = string(n.addOwnerPolicy(b, t))
 	return n
 }
@@ -73,12 +77,13 @@ var plain = new(muster.TaskSpec)
 // addOwnerPolicy copies what package policy checks, and appends it to the key. Most tasks have nothing of it.
 func (n *Need) addOwnerPolicy(b []byte, t *muster.TaskSpec) []byte {
 	n.Engine = t.Isolation == muster.IsolationContainer || t.Kind == muster.KindContainer
-	if !n.Engine && len(t.Env) == 0 && len(t.Secrets) == 0 && t.SignedBy == "" {
+	if !n.Engine && len(t.Env) == 0 && len(t.Secrets) == 0 && t.SignedBy == "" && n.durations.timeout == 0 {
 		n.ownerPolicy = plain
 		return b
 	}
-	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env)), SignedBy: t.SignedBy}
+	n.ownerPolicy = &muster.TaskSpec{Kind: t.Kind, Isolation: t.Isolation, Env: make(map[string]string, len(t.Env)), SignedBy: t.SignedBy, Timeout: n.durations.timeout}
 	b = strconv.AppendQuote(append(b, " signed by "...), t.SignedBy)
+	b = strconv.AppendInt(append(b, " timeout "...), int64(n.durations.timeout), 10)
 	for i := range t.Secrets {
 		s := &t.Secrets[i]
 		n.ownerPolicy.Secrets = append(n.ownerPolicy.Secrets, *s)
@@ -152,13 +157,17 @@ func (set features) names() []string {
 	return list
 }
 
-// Limits counts the features that workers of a fleet lack, and the projects that they are
-// restricted to. Only these features and projects make Needs differ, so that a fleet without
-// such workers has fewer shapes. The zero value is of a fleet without workers.
+// Limits counts the features that workers of a fleet lack, the projects that they are
+// restricted to, and their maximum timeouts and heartbeats. Only these features and projects, and
+// durations that exclude some worker, make Needs differ, so that a fleet without such workers has
+// fewer shapes.
+// The zero value is of a fleet without workers.
 type Limits struct {
 	lacks    [32]int // number of workers that lack a feature, by its position
 	lacked   features
 	projects map[string]int // number of workers that name a project
+	timeouts durations      // maximum timeouts
+	beats    durations      // minimums of disconnect.grace, because of the workers' heartbeats
 }
 
 // Count adds a worker (sign 1), or removes one that was added (sign -1). It reports whether
@@ -192,24 +201,64 @@ func (l *Limits) Count(w *muster.Worker, sign int) (refined bool) {
 			refined = true
 		}
 	}
-	return refined
+	lowest, highest := l.timeouts.lowest(), l.beats.highest()
+	if w.Allow != nil {
+		l.timeouts.count(w.Allow.MaxTaskTimeout, sign)
+	}
+	l.beats.count(minGrace(w), sign)
+	now := l.timeouts.lowest()
+	return refined || now > 0 && (lowest == 0 || now < lowest) || l.beats.highest() > highest
+}
+
+// durations counts workers by a duration that they have.
+type durations map[muster.Duration]int
+
+// count adds sign workers with d, unless it is 0.
+func (m *durations) count(d muster.Duration, sign int) {
+	switch {
+	case d == 0:
+		return
+	case *m == nil:
+		*m = durations{}
+	}
+	if (*m)[d] += sign; (*m)[d] == 0 {
+		delete(*m, d)
+	}
+}
+
+// lowest returns the lowest duration, or 0 if there is none.
+func (m durations) lowest() (lowest muster.Duration) {
+	for d := range m {
+		if lowest == 0 || d < lowest {
+			lowest = d
+		}
+	}
+	return lowest
+}
+
+// highest returns the highest duration, or 0 if there is none.
+func (m durations) highest() (highest muster.Duration) {
+	for d := range m {
+		highest = max(highest, d)
+	}
+	return highest
 }
 
 // Need makes the Need of the tasks of a normalized stage of a project.
 func (l *Limits) Need(project string, t *muster.TaskSpec) *Need {
-	uses, project := l.relevant(project, t)
-	return newNeed(t, uses, project)
+	uses, project, d := l.relevant(project, t)
+	return newNeed(t, uses, project, d)
 }
 
 // Current reports whether Need would still return an equal of n.
 func (l *Limits) Current(n *Need, project string, t *muster.TaskSpec) bool {
-	uses, project := l.relevant(project, t)
-	return n.features == uses && n.project == project
+	uses, project, d := l.relevant(project, t)
+	return n.features == uses && n.project == project && n.durations == d
 }
 
-// relevant returns the features of a stage that some worker lacks, and its project if some worker
-// names it.
-func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string) {
+// relevant returns the features of a stage that some worker lacks, its project if some worker
+// names it, and its durations.
+func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string, taskDurations) {
 	var uses features
 	if l.lacked != 0 {
 		uses = featuresOf(muster.Features(t)) & l.lacked
@@ -217,5 +266,21 @@ func (l *Limits) relevant(project string, t *muster.TaskSpec) (features, string)
 	if l.projects[project] == 0 {
 		project = ""
 	}
-	return uses, project
+	var d taskDurations
+	if lowest := l.timeouts.lowest(); lowest > 0 && t.Timeout > lowest {
+		d.timeout = t.Timeout
+	}
+	if grace := t.Disconnect.Grace.Or(muster.DefaultDisconnectGrace); grace < l.beats.highest() {
+		d.grace = grace
+	}
+	return uses, project, d
 }
+
+// taskDurations has the durations of a task's spec that exclude some worker, and 0 for others.
+type taskDurations struct {
+	timeout muster.Duration // longer than the maximum of some worker's owner
+	grace   muster.Duration // disconnect.grace, shorter than some worker's heartbeats need
+}
+
+// minGrace returns the minimum of disconnect.grace of tasks on a worker, or 0 if the server has checked it.
+func minGrace(w *muster.Worker) muster.Duration { return muster.MinGraceHeartbeats * w.Heartbeat }

@@ -21,6 +21,7 @@ func drawRefusable(t *rapid.T) *muster.TaskSpec {
 	}
 	s.Secrets = rapid.SampledFrom([][]muster.Secret{nil, {{Name: "KEY"}}, {{Name: "KEY", Env: "B"}}, {{Name: "KEY", File: "key"}, {Name: "A"}}}).Draw(t, "secrets")
 	s.SignedBy = rapid.SampledFrom([]string{"", "SHA256:a", "SHA256:b"}).Draw(t, "signed by")
+	s.Timeout = rapid.SampledFrom([]muster.Duration{0, 1, 2, 3}).Draw(t, "timeout")
 	s.Isolation = rapid.SampledFrom([]string{"", "process", "auto", "container"}).Draw(t, "isolation")
 	if s.Kind == muster.KindContainer {
 		s.Isolation = muster.IsolationContainer
@@ -49,6 +50,7 @@ func drawAllow(t *rapid.T) *muster.Allow {
 			Images: list("images", "ghcr.io/acme/*", "python"), Users: list("users", "1000", ""), Mounts: list("mounts", "/data:ro", "/etc"),
 			Env: list("env", "A*", "B"), HostNetwork: rapid.Bool().Draw(t, "host network"),
 			Secrets: list("secrets", "K*", "A"), SignedBy: list("signers", "SHA256:a", "SHA256:b"),
+			MaxTaskTimeout: rapid.SampledFrom([]muster.Duration{0, 1, 2}).Draw(t, "maximum timeout"),
 		}
 	}), true).Draw(t, "allow")
 }
@@ -62,7 +64,9 @@ func TestOwnerPolicyOnNeedsMatchesPolicyOnSpecs(t *testing.T) {
 		w.Kinds, w.Allow = []string{"process", "script", "container"}, drawAllow(t)
 		b := placement.NewWorkerUsage(w)
 		one, other := drawRefusable(t), drawRefusable(t)
-		n, m := new(placement.Limits).Need("", one), new(placement.Limits).Need("", other)
+		l := new(placement.Limits)
+		l.Count(w, 1)
+		n, m := l.Need("", one), l.Need("", other)
 		want := policy.Check(w.Allow, one)
 		switch f := b.Fits(n); {
 		case (f == placement.Owner) != (want != ""):

@@ -23,6 +23,9 @@ func Check(a *muster.Allow, t *muster.TaskSpec) string {
 		}
 		return "its owner does not allow jobs without a signature by a trusted key: submit the job with --sign"
 	}
+	if a != nil && a.MaxTaskTimeout > 0 && t.Timeout > a.MaxTaskTimeout {
+		return "its owner does not allow timeouts over " + a.MaxTaskTimeout.String() + ", and the task's is " + t.Timeout.String()
+	}
 	if a != nil && a.Env != nil {
 		names := slices.Sorted(maps.Keys(t.Env))
 		for i := range t.Secrets {
@@ -221,6 +224,12 @@ func Rules(a *muster.Allow) []Rule {
 	}
 	if a.HostNetwork {
 		all = append(all, Rule{"host network", "yes"})
+	}
+	if d := a.DefaultTimeout(); d > 0 {
+		all = append(all, Rule{"default timeout", d.String()})
+	}
+	if a.MaxTaskTimeout > 0 {
+		all = append(all, Rule{"timeout", "at most " + a.MaxTaskTimeout.String()})
 	}
 	return all
 }

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/distribution/reference"
 
@@ -80,6 +81,9 @@ func TestRefuses(t *testing.T) {
 		"an image without isolation":              {images("b"), &muster.TaskSpec{Image: "a"}, "image a"},
 		"a kind that always is a container":       {images("b"), &muster.TaskSpec{Kind: muster.KindContainer, Image: "a", Isolation: muster.IsolationAuto}, "image a"},
 		"an unknown isolation     ":               {images("b"), &muster.TaskSpec{Image: "a", Isolation: "vm"}, "image a"},
+		"a timeout below the maximum":             {&muster.Allow{MaxTaskTimeout: muster.Duration(time.Hour)}, &muster.TaskSpec{Timeout: muster.Duration(time.Hour)}, ""},
+		"a timeout above the maximum":             {&muster.Allow{MaxTaskTimeout: muster.Duration(time.Hour)}, &muster.TaskSpec{Timeout: muster.Duration(time.Hour) + 1}, "timeouts over 1h0m0s, and the task's is"},
+		"no timeout":                              {&muster.Allow{MaxTaskTimeout: muster.Duration(time.Hour)}, &muster.TaskSpec{}, ""},
 		"a trusted key":                           {&muster.Allow{SignedBy: []string{"SHA256:a", "SHA256:b"}}, &muster.TaskSpec{SignedBy: "SHA256:b"}, ""},
 		"another key":                             {&muster.Allow{SignedBy: []string{"SHA256:a"}}, &muster.TaskSpec{SignedBy: "SHA256:b"}, "signed by SHA256:b"},
 		"no signature":                            {&muster.Allow{SignedBy: []string{"SHA256:a"}}, &muster.TaskSpec{}, "without a signature by a trusted key"},

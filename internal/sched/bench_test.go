@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched"
 )
 
@@ -231,5 +232,63 @@ func TestFullHeartbeatIsCheap(t *testing.T) {
 	s, renewed := heartbeat(t, 1000)
 	if n := testing.AllocsPerRun(100, func() { apply(t, s, 1, renewed) }); n > 5 {
 		t.Errorf("it makes %.0f allocations", n)
+	}
+}
+
+// pipeline returns a normalized job of n no-op stages, each of which needs the five before it.
+func pipeline(n int) *muster.Spec {
+	s := &muster.Spec{}
+	for i := range n {
+		t := muster.TaskSpec{Name: fmt.Sprintf("s%x", i), Kind: muster.KindNoop}
+		for k := range min(i, 5) {
+			t.Needs = append(t.Needs, s.Tasks[i-k-1].Name)
+		}
+		s.Tasks = append(s.Tasks, t)
+	}
+	return s.Normalize()
+}
+
+// BenchmarkStages measures what a stage with five needs costs: the checks of its place in the graph when the job is submitted, and, when
+// the job runs, to find out that its needs have ended, to resolve it, to queue it, and to end it.
+func BenchmarkStages(b *testing.B) {
+	for _, n := range []int{100, 1_000, 10_000} {
+		spec := pipeline(n)
+		perStage := func(b *testing.B) {
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n)/1e3, "µs/stage")
+		}
+		b.Run(fmt.Sprintf("check/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if wrong := dag.Check(spec); len(wrong) > 0 {
+					b.Fatal(wrong)
+				}
+			}
+			perStage(b)
+		})
+		b.Run(fmt.Sprintf("submit/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				s := sched.New(sched.Config{})
+				apply(b, s, 1, sched.Submit{ID: 1, Spec: spec})
+			}
+			perStage(b)
+		})
+		b.Run(fmt.Sprintf("run/%d", n), func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s := sched.New(sched.Config{})
+				joinMany(b, s, 1, 1)
+				apply(b, s, 1, sched.Submit{ID: 1, Spec: spec})
+				b.StartTimer()
+				for range n {
+					s.Place(1)
+					for _, a := range assigned(s.Flush()) {
+						apply(b, s, 1, sched.Finished{Worker: a.Worker, Report: muster.Report{Attempt: a.Attempt, Outcome: muster.AttemptSucceeded, StartedAt: 1, FinishedAt: 1}})
+					}
+				}
+				if s.Live(1) {
+					b.Fatal("the job has not ended")
+				}
+			}
+			perStage(b)
+		})
 	}
 }

@@ -206,6 +206,21 @@ func (g *group) check() error {
 // checkNeeds checks that nothing of a stage started before its needs were met.
 func (g *group) checkNeeds(counts muster.Counts) error {
 	active := counts[muster.Queued] + counts[muster.Assigned] + counts[muster.Running]
+	var want unmet
+	for _, n := range g.needs {
+		if !n.ended() {
+			want.unended++
+		}
+		if n.unsuccessful() > 0 {
+			want.unsuccessful++
+		}
+		if n.unmet.failed > 0 || n.row.Counts[muster.Failed]+n.row.Counts[muster.TimedOut] > 0 {
+			want.failed++
+		}
+	}
+	if want != g.unmet {
+		return broken("stage %q of job %s counts its needs as %+v, not %+v", g.row.Name, g.row.Job, g.unmet, want)
+	}
 	for _, n := range g.needs {
 		if g.spec().RunsAfterFailure() {
 			continue // a retry of what it needs does not change it

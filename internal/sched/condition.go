@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
-	"github.com/muster-dev/muster/internal/dag"
 )
 
 // advanceStage queues a waiting stage that became ready, or skips one that never will.
@@ -20,7 +19,7 @@ func (s *State) advanceStage(now muster.Time, g *group) {
 		}
 		return
 	}
-	if met, err := dag.Condition(g.job.spec(), g.row.Index, g.job.result); err != nil {
+	if met, err := g.job.stageGraph().Condition(g.row.Index, g.job.result); err != nil {
 		s.transitionWaiting(now, g, muster.Failed, muster.BadReference, err.Error())
 		return
 	} else if !met {
@@ -47,42 +46,58 @@ func (s *State) advanceStage(now muster.Time, g *group) {
 	s.transitionWaiting(now, g, muster.Queued, muster.NoReason, "")
 }
 
+// outcome is what the stages that need a stage have to know of it.
+type outcome struct {
+	ended        bool // all of its tasks have
+	unsuccessful bool // a task ended without success
+	failed       bool // a task of it, or of a stage that it needs, directly or not, has failed or timed out
+}
+
+// unmet counts the needs of a stage by their outcome, so that whether it is ready takes no look at them.
+type unmet struct{ unended, unsuccessful, failed int }
+
+// updateOutcome tells the dependents of a stage, after its counts changed, and reports whether its outcome did. It takes time in proportion
+// to the dependents, but only when one of the three changes; a change of failed also changes the outcomes of the dependents.
+func (g *group) updateOutcome() bool {
+	is := outcome{ended: g.ended(), unsuccessful: g.unsuccessful() > 0, failed: g.unmet.failed > 0 || g.row.Counts[muster.Failed]+g.row.Counts[muster.TimedOut] > 0}
+	was := g.outcome
+	if is == was {
+		return false
+	}
+	g.outcome = is
+	count := func(n *int, was, is bool) {
+		switch {
+		case is && !was:
+			*n++
+		case was && !is:
+			*n--
+		}
+	}
+	for _, d := range g.dependents {
+		count(&d.unmet.unended, !was.ended, !is.ended)
+		count(&d.unmet.unsuccessful, was.unsuccessful, is.unsuccessful)
+		count(&d.unmet.failed, was.failed, is.failed)
+	}
+	if is.failed != was.failed {
+		for _, d := range g.dependents {
+			d.updateOutcome()
+		}
+	}
+	return true
+}
+
 // ready reports whether the stages that g needs are as its when says. If they never will be, the reason says why.
 func (g *group) ready() (ready bool, reason muster.Reason, message string) {
-	ended := true
-	for _, n := range g.needs {
-		if !g.spec().RunsAfterFailure() && n.unsuccessful() > 0 {
-			return false, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", n.row.Name)
-		}
-		ended = ended && n.ended()
-	}
 	switch {
-	case !ended:
+	case g.unmet.unsuccessful > 0 && !g.spec().RunsAfterFailure():
+		i := slices.IndexFunc(g.needs, func(n *group) bool { return n.outcome.unsuccessful })
+		return false, muster.NeedNotMet, fmt.Sprintf("stage %q, which it needs, did not succeed", g.needs[i].row.Name)
+	case g.unmet.unended > 0:
 		return false, muster.NoReason, ""
-	case g.spec().When == muster.WhenFailed && !g.failedBefore():
+	case g.spec().When == muster.WhenFailed && g.unmet.failed == 0:
 		return false, muster.ConditionFalse, "when: failed, and no stage before it has failed"
 	}
 	return true, muster.NoReason, ""
-}
-
-// failedBefore reports whether a task of a stage that g needs, directly or not, has failed or timed out.
-func (g *group) failedBefore() bool {
-	seen := make(map[*group]bool)
-	todo := slices.Clip(g.needs)
-	for len(todo) > 0 {
-		n := todo[0]
-		todo = todo[1:]
-		if n.row.Counts[muster.Failed]+n.row.Counts[muster.TimedOut] > 0 {
-			return true
-		}
-		for _, before := range n.needs {
-			if !seen[before] {
-				seen[before] = true
-				todo = append(todo, before)
-			}
-		}
-	}
-	return false
 }
 
 // ended reports whether all tasks did.

@@ -52,7 +52,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		switch {
 		case g.gang():
 			if n := g.memberCounts(nil); n.held > 0 {
-				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, t.row.Message)
+				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, muster.Headline(t.row.Message))
 				return x, nil
 			}
 			q.id.Num = g.row.First
@@ -73,17 +73,37 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 	return x, nil
 }
 
+// Limits of a plan. Beyond them stages have only the summary, and beyond the first one not even that.
+const (
+	maxPlanNeeds    = 1_000  // different requirements of stages, each of which is compared with every worker
+	maxPlanVerdicts = 10_000 // workers of all explanations
+)
+
 // Plan says where the first task of each stage of a normalized spec would run if
-// the spec were submitted now.
+// the spec were submitted now. Stages with the same requirements are examined once.
 func (s *State) Plan(now muster.Time, spec *muster.Spec) []muster.Explanation {
 	list := make([]muster.Explanation, len(spec.Tasks))
+	known := map[string]*muster.Explanation{} // by the key of the need
+	verdicts := 0
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
+		need := s.limits.Need(spec.Project, t)
+		found := known[need.Key()]
+		switch {
+		case found != nil:
+		case len(known) == maxPlanNeeds:
+			found = &muster.Explanation{State: muster.Queued, Summary: fmt.Sprintf("is not compared with the workers: the plan of a job has at most %d different requirements", maxPlanNeeds)}
+		default:
+			found = &muster.Explanation{State: muster.Queued}
+			s.evaluate(found, now, explainQuery{id: muster.TaskID{Job: s.nextJob}, need: need, priority: priority(spec), project: s.projects[spec.Project]})
+			known[need.Key()] = found
+		}
 		x := &list[i]
-		*x = muster.Explanation{Stage: t.Name, State: muster.Queued, Waiting: t.Needs}
-		s.evaluate(x, now, explainQuery{
-			id: muster.TaskID{Job: s.nextJob}, need: s.limits.Need(spec.Project, t), priority: priority(spec), project: s.projects[spec.Project],
-		})
+		*x = *found
+		x.Stage, x.Waiting = t.Name, t.Needs
+		if verdicts += len(x.Workers); verdicts > maxPlanVerdicts {
+			x.More, x.Workers = x.More+len(x.Workers), nil
+		}
 		if len(t.Needs) > 0 {
 			x.State = muster.Waiting
 			x.Summary = waitingMessage(t.Needs) + "; then: " + x.Summary
@@ -179,7 +199,7 @@ func (s *State) evaluate(x *muster.Explanation, now muster.Time, q explainQuery)
 	x.Nearest = placement.Nearest(evals)
 	if q.notBefore > now {
 		x.NotUntil = q.notBefore
-		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(q.message, "its last attempt failed"), x.NotUntil)
+		x.Summary = fmt.Sprintf("%s; it is retried after %s", cmp.Or(muster.Headline(q.message), "its last attempt failed"), x.NotUntil)
 		x.Nearest = ""
 	}
 	x.Start = estimateStart(x, now, shape)

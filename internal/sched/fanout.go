@@ -10,6 +10,9 @@ import (
 
 // fanOut gives a stage whose array was resolved its tasks, which wait.
 func (s *State) fanOut(now muster.Time, g *group) {
+	if g.job.row.Spec.Tasks[g.row.Index].DynamicArray() {
+		g.job.stageGraph().SetElements(g.row.Index, g.row.Resolved)
+	}
 	more := g.spec().Size() - g.row.Size
 	if more <= 0 {
 		return
@@ -31,10 +34,16 @@ func (g *group) unsized() bool {
 	return g.job.row.Spec.Tasks[g.row.Index].DynamicArray() && g.row.Resolved == nil && !g.ended()
 }
 
-// spec returns the job's spec with the elements of the stages that were fanned out.
-func (j *job) spec() *muster.Spec {
-	if len(j.dynamic) == 0 {
-		return j.row.Spec
+// stageGraph returns the graph of the job's stages, with the elements of those that were fanned out. Jobs whose stages need no others have
+// no use for it.
+func (j *job) stageGraph() *dag.Graph {
+	if j.graph == nil {
+		j.graph = dag.New(j.row.Spec)
+		for _, g := range j.dynamic {
+			if g.row.Resolved != nil {
+				j.graph.SetElements(g.row.Index, g.row.Resolved)
+			}
+		}
 	}
-	return dag.WithElements(j.row.Spec, func(stage int) *muster.TaskSpec { return j.groups[stage].row.Resolved })
+	return j.graph
 }

@@ -130,6 +130,23 @@ func TestWorkerThatLeavesReturnsItsTasks(t *testing.T) {
 	}
 }
 
+// TestWorkersMayMissThreeOfTheirHeartbeats checks that a worker is unreachable after three heartbeats of the interval that it asked for.
+func TestWorkersMayMissThreeOfTheirHeartbeats(t *testing.T) {
+	t.Parallel()
+	for _, interval := range []time.Duration{time.Second, time.Minute} {
+		d := newEnv(t)
+		w := d.join("w", func(w *muster.Worker) { w.Heartbeat = muster.Duration(interval) })
+		d.advance(muster.Duration(3*interval - time.Millisecond))
+		if got := d.store.workers[w].State; got != muster.WorkerActive {
+			t.Errorf("%s: the worker is %s after less than three heartbeats", interval, got)
+		}
+		d.advance(muster.Duration(time.Millisecond))
+		if got := d.store.workers[w].State; got != muster.WorkerUnreachable {
+			t.Errorf("%s: the worker is %s after three heartbeats", interval, got)
+		}
+	}
+}
+
 func TestUnreachableWorkerIsRemoved(t *testing.T) {
 	t.Parallel()
 	d := newEnv(t)

@@ -17,8 +17,9 @@ import (
 type job struct {
 	row       muster.Job // without Groups and Progress
 	groups    []*group
-	order     []*group // every group after those that it needs
-	dynamic   []*group // whose arrays other stages determine
+	order     []*group   // every group after those that it needs
+	dynamic   []*group   // whose arrays other stages determine
+	graph     *dag.Graph // of the spec; see job.stageGraph
 	project   *queue.Project
 	stats     *projectStats // of the project
 	failures  int           // failed attempts
@@ -34,14 +35,16 @@ type group struct {
 	row        muster.Group
 	job        *job
 	needs      []*group
-	dependents []*group      // groups that need this one
+	dependents []*group // groups that need this one
+	outcome    outcome  // as counted by the dependents
+	unmet      unmet
 	tasks      map[int]*task // by element: not final, or retained, or materialized ahead of the cursor
 	outOfOrder int           // tasks at or after the cursor
 	item       queue.Item    // the queue item of the unmaterialized elements
 	timer      queue.Timer
 	inputs     []muster.InputFile // set when the group becomes ready
 	dirty      bool
-	touched    bool         // its dependents must be checked at the next propagate
+	touched    bool         // its outcome changed: its dependents must be checked at the next propagate
 	shape      *queue.Shape // of its tasks, once one of them was queued; the queue may evict it
 }
 
@@ -274,6 +277,12 @@ func newJob(row muster.Job, groups []muster.Group) (*job, error) {
 	for _, i := range order {
 		j.order = append(j.order, j.groups[i])
 	}
+	for _, g := range j.groups {
+		g.unmet.unended = len(g.needs)
+	}
+	for _, g := range j.order {
+		g.updateOutcome()
+	}
 	return j, nil
 }
 
@@ -406,15 +415,15 @@ func (p *retryPlan) selectTasks(g *group, unmaterialized, unblocked bool) {
 // resolve fills in what a stage takes from the stages that it needs, which have all
 // ended: values for its ${…} and artifacts for its inputs.
 func (g *group) resolve() (muster.Reason, error) {
-	spec, result := g.job.spec(), g.job.result
+	graph, result := g.job.stageGraph(), g.job.result
 	if g.row.Resolved == nil {
-		resolved, err := dag.Resolve(spec, g.row.Index, result)
+		resolved, err := graph.Resolve(g.row.Index, result)
 		if err != nil {
 			return muster.BadReference, err
 		}
 		g.row.Resolved = resolved
 	}
-	inputs, err := dag.Inputs(spec, g.row.Index, result)
+	inputs, err := graph.Inputs(g.row.Index, result)
 	if err != nil {
 		return muster.ArtifactMissing, fmt.Errorf("inputs: %w", err)
 	}

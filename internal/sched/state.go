@@ -8,10 +8,13 @@ import (
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
+// maxMissedHeartbeats is how many heartbeats a worker may miss until it is unreachable.
+const maxMissedHeartbeats = 3
+
 // Config sets the scheduler's timeouts and limits. Zero fields take their defaults.
 type Config struct {
 	Heartbeat         muster.Duration // how often a worker is expected to renew; default 10s
-	HeartbeatTimeout  muster.Duration // a worker that sent nothing for so long is unreachable; default 3×Heartbeat
+	HeartbeatTimeout  muster.Duration // a worker that sent nothing for so long is unreachable; default 3×Heartbeat; 3×Worker.Heartbeat if it asked for one
 	AssignGrace       muster.Duration // how long a worker may omit a new attempt from its heartbeats; default 15s
 	StarvationTimeout muster.Duration // how long a task may be overtaken before a worker is reserved for it; default 1m
 	CrashLimit        int             // how many attempts of a task may fail by the fleet's fault; default 5
@@ -19,7 +22,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Heartbeat = c.Heartbeat.Or(muster.Duration(10 * time.Second))
-	c.HeartbeatTimeout = c.HeartbeatTimeout.Or(3 * c.Heartbeat)
+	c.HeartbeatTimeout = c.HeartbeatTimeout.Or(maxMissedHeartbeats * c.Heartbeat)
 	c.AssignGrace = c.AssignGrace.Or(muster.Duration(15 * time.Second))
 	c.StarvationTimeout = c.StarvationTimeout.Or(muster.Duration(time.Minute))
 	if c.CrashLimit <= 0 {

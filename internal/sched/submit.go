@@ -18,7 +18,7 @@ func (s *State) submit(now muster.Time, ev Submit) error {
 		ID: ev.ID, UID: ev.UID, Name: spec.Name, Project: spec.Project, Priority: priority(spec), Labels: spec.Labels, Kind: spec.Kind(),
 		CreatedAt: now, Owner: ev.Owner, Spec: spec,
 	}
-	reads := dag.ReferencedStages(spec)
+	reads := dag.New(spec).Referenced()
 	groups := make([]muster.Group, len(spec.Tasks))
 	first := 0
 	for i := range spec.Tasks {

@@ -94,7 +94,7 @@ func (s *State) armWorker(now muster.Time, w *worker) {
 	switch {
 	case w.gone:
 	case w.reachable():
-		at = w.seen.Add(s.cfg.HeartbeatTimeout)
+		at = w.seen.Add(s.heartbeatTimeout(w))
 	case len(w.held) == 0:
 		at = w.seen.Add(goneAfter)
 	}
@@ -107,6 +107,11 @@ func (s *State) armWorker(now muster.Time, w *worker) {
 	s.timers.Arm(&w.timer, at)
 }
 
+// heartbeatTimeout returns how long a worker may be silent until it is unreachable.
+func (s *State) heartbeatTimeout(w *worker) muster.Duration {
+	return (maxMissedHeartbeats * w.row.Heartbeat).Or(s.cfg.HeartbeatTimeout)
+}
+
 func (s *State) workerDue(now muster.Time, w *worker) {
 	if at := w.row.Deadline; at > 0 && at <= now && !w.evicting {
 		s.onDeadline(now, w)
@@ -116,7 +121,7 @@ func (s *State) workerDue(now muster.Time, w *worker) {
 	switch {
 	case w.gone:
 	case w.reachable():
-		if w.seen.Add(s.cfg.HeartbeatTimeout) <= now {
+		if w.seen.Add(s.heartbeatTimeout(w)) <= now {
 			s.markUnreachable(now, w)
 		}
 	case len(w.held) == 0 && w.seen.Add(goneAfter) <= now:

@@ -29,7 +29,7 @@ func (s *State) transition(now muster.Time, g *group, from, to muster.TaskState,
 	if (to == muster.Failed || to == muster.TimedOut) && g.job.row.Spec.OnFailure == muster.OnFailureStop {
 		addOnce(&s.failedJobs, &g.job.newFailure, g.job)
 	}
-	if to.Final() && len(g.dependents) > 0 {
+	if len(g.dependents) > 0 && g.updateOutcome() {
 		s.touchGroup(g)
 	}
 }

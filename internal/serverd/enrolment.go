@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/api/sessiontoken"
+	"github.com/muster-dev/muster/internal/artifacturl"
 	"github.com/muster-dev/muster/internal/audit"
+	"github.com/muster-dev/muster/internal/dialect"
 	"github.com/muster-dev/muster/internal/link"
 	"github.com/muster-dev/muster/internal/sealing"
 	"github.com/muster-dev/muster/internal/store"
@@ -20,6 +23,7 @@ type enrolled struct {
 	enrolment link.Enrolment
 	secret    []byte // of the worker's session token; nil for the bearer key of an earlier version
 	keys      store.EnrolmentStore
+	url       string // of the server for the worker's tasks
 }
 
 // Open implements link.SessionHandler.
@@ -27,20 +31,33 @@ func (h enrolled) Open(ctx context.Context, hello *link.Hello, send func(*link.T
 	if h.secret == nil {
 		return nil, nil, muster.Errorf(muster.Forbidden, "worker %s uses a bearer key of an earlier version: a worker of this version registers its own key first", hello.Worker)
 	}
-	hello.Enrolment = h.enrolment
+	hello.Enrolment, hello.ServerURL = h.enrolment, h.url
 	if hello.Enrolment.Reserved, err = h.keys.BoundTags(ctx); err != nil {
 		return nil, nil, err
 	}
 	return h.SessionHandler.Open(ctx, hello, send)
 }
 
-// sessionIssuer returns the issuer of workers' session tokens, with the identity of this server, which workers pin.
-func (s *Server) sessionIssuer(ctx context.Context) (*sessiontoken.Issuer, error) {
+// loadIdentity sets what this server signs with its identity key, which workers pin: their session tokens, and the URLs of artifacts.
+func (s *Server) loadIdentity(ctx context.Context) error {
 	keys, err := sealing.LoadKeys(ctx, sealing.Source{File: filepath.Join(s.cfg.Data, "server.key"), Name: "server's identity key", IfLost: "delete it and let all workers join again"})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return sessiontoken.New(ed25519.NewKeyFromSeed(keys[0])), nil
+	s.sessions = sessiontoken.New(ed25519.NewKeyFromSeed(keys[0]))
+	s.urls, err = artifacturl.New(keys[0])
+	return err
+}
+
+// urlFor returns the URL of the server for the tasks of a worker that opens a session: the public one, else that to which the worker connected.
+func (s *Server) urlFor(ctx context.Context) string {
+	if s.cfg.URL != "" {
+		return s.cfg.URL
+	}
+	if url := api.URLOfRequest(ctx); url != "" && url != dialect.LocalURL { // a worker in this process has none of use
+		return url
+	}
+	return s.URL()
 }
 
 // quarantine refuses the identity of a worker that two processes used, until it is reset.

@@ -22,6 +22,8 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api"
 	"github.com/muster-dev/muster/internal/api/keyring"
+	"github.com/muster-dev/muster/internal/api/sessiontoken"
+	"github.com/muster-dev/muster/internal/artifacturl"
 	"github.com/muster-dev/muster/internal/auditlog"
 	"github.com/muster-dev/muster/internal/backup"
 	"github.com/muster-dev/muster/internal/blob"
@@ -78,7 +80,7 @@ type Config struct {
 	SecretsKeyFile, SecretsKeyCommand string
 	// PlainSecrets sends secrets to workers on other machines although the connections are not encrypted.
 	PlainSecrets bool
-	// URL is the public URL of the dashboard, for links in notifications; "" for no links.
+	// URL is the public URL of the server, for links in notifications and URLs of artifacts; "" for no links, and the URLs to which workers connect.
 	URL string
 	// AllowHosts are further names by which browsers may reach this server; one that begins with a dot includes all below it.
 	AllowHosts []string
@@ -112,6 +114,8 @@ type Server struct {
 	execPoll   *polllink.Server // of exec
 	http       *http.Server
 	keys       *keyring.Ring
+	sessions   *sessiontoken.Issuer
+	urls       *artifacturl.Signer
 	verifier   cidVerifier
 	history    *history.History
 	webhooks   *webhook.Sender
@@ -243,11 +247,14 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}); err != nil {
 		return err
 	}
+	if err := s.loadIdentity(ctx); err != nil {
+		return err
+	}
 	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
 	s.engine = engine.New(engine.Config{
 		Secrets: s.secrets, PlainSecrets: s.cfg.PlainSecrets || s.certs != nil || strings.HasPrefix(s.cfg.URL, "https://"),
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
-		Addresses: s.cfg.Addresses, OnBatch: s.observeBatch, OnCopy: s.quarantine,
+		Addresses: s.cfg.Addresses, URLs: s.urls, OnBatch: s.observeBatch, OnCopy: s.quarantine,
 	})
 	if s.webhooks, err = webhook.New(ctx, webhook.Config{
 		Store: s.store, Events: events, Explain: s.explainWait, KeyFile: filepath.Join(s.cfg.Data, "webhook.key"), Secret: s.cfg.WebhookSecret, Allow: s.cfg.WebhookAllow, URL: s.cfg.URL, Version: s.cfg.Version, Log: s.log,
@@ -265,7 +272,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		defer release()
 		s.auditSession(ctx, conn)
 		s.metrics.SessionOpened()
-		if err := link.Serve(ctx, countingConn{conn, s.metrics, s.rejected(ctx, conn.RemoteIP())}, enrolled{s.engine, api.EnrolmentOf(ctx), peer.Secret, s.store}, peer.Worker, s.log); err != nil {
+		if err := link.Serve(ctx, countingConn{conn, s.metrics, s.rejected(ctx, conn.RemoteIP())}, enrolled{s.engine, api.EnrolmentOf(ctx), peer.Secret, s.store, s.urlFor(ctx)}, peer.Worker, s.log); err != nil {
 			s.log.Info("worker session ended", slog.String("worker", string(peer.Worker)), slog.Any("why", err))
 		}
 	}
@@ -279,11 +286,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	}
 	s.execSocket = wslink.NewFrameServer(api.WorkerOfRequest, acceptExec)
 	s.execPoll = polllink.NewFrameServer(api.WorkerOfRequest, acceptExec, execrelay.MaxPerWorker)
-	sessions, err := s.sessionIssuer(ctx)
-	if err != nil {
-		return err
-	}
-	s.keys = keyring.New(s.store, sessions, s.limiter, s.log)
+	s.keys = keyring.New(s.store, s.sessions, s.limiter, s.log)
 	var signIn *oidc.Provider
 	if s.cfg.SignIn.Issuer != "" {
 		if signIn, err = oidc.New(s.cfg.SignIn); err != nil {
@@ -293,7 +296,7 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	rows := namedReader{s.store, s.engine}
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
-			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Sessions: sessions, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
+			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Sessions: s.sessions, URLs: s.urls, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
 			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),

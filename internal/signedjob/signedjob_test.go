@@ -110,7 +110,7 @@ func (w *world) task(stage, element int) *run.Task {
 	group.SignedBy = sshsig.Fingerprint(w.signer.PublicKey())
 	return &run.Task{
 		Attempt: muster.AttemptID{Task: muster.TaskID{Job: 17, Num: first + element}, N: 1}, Job: "job1", Project: w.spec.Project, Group: group.Name,
-		Element: group.Element(element), Spec: overTheWire(w.t, dag.Bind(&group, element)),
+		Element: group.Element(element), Spec: overTheWire(w.t, dag.Bind(&group, element, nil)),
 		Grant: muster.Grant{CPUs: group.Resources.CPUs, Memory: group.Resources.Memory},
 	}
 }
@@ -364,7 +364,7 @@ func BenchmarkVerify(b *testing.B) {
 	v := signedjob.NewVerifier(signedjob.Config{Keys: []sshsig.TrustedKey{{Key: signer.PublicKey()}}, Kinds: defaults{}, Jobs: jobs{}, Now: func() time.Time { return now }})
 	group := spec.Tasks[0]
 	group.SignedBy = sshsig.Fingerprint(signer.PublicKey())
-	task := &run.Task{Job: "job1", Project: spec.Project, Group: group.Name, Element: "7", Spec: dag.Bind(&group, 7)}
+	task := &run.Task{Job: "job1", Project: spec.Project, Group: group.Name, Element: "7", Spec: dag.Bind(&group, 7, nil)}
 	task.Attempt.Task.Num = 7
 	for b.Loop() {
 		if _, err := v.Verify(task, sig); err != nil {

@@ -115,13 +115,13 @@ func Check(s *muster.Spec) []muster.FieldError {
 			Path: "tasks[" + strconv.Itoa(stage) + "]." + field, Message: fmt.Sprintf(format, args...), Hint: "submit the job without a signature, or its stages as jobs of their own",
 		})
 	}
-	firstStageRef := dag.FirstStageRef(s)
+	graph := dag.New(s)
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		if len(t.Inputs) > 0 {
 			add(i, "inputs", "a signed job cannot use artifacts of other stages, which do not exist when it is signed")
 		}
-		if path, ref := firstStageRef(i); ref != "" {
+		if path, ref := graph.FirstRef(i); ref != "" {
 			add(i, path, "${%s}: a signed job cannot use values of other stages, which are not known when it is signed", ref)
 		}
 		if t.WhenExpression() != "" {

@@ -209,7 +209,7 @@ func (job *verified) taskSpec(t *run.Task, worker string) (*muster.TaskSpec, err
 		return nil, muster.Errorf(muster.Forbidden, "the signed job is for the workers %s only", strings.Join(named, ", "))
 	}
 	if s.perElement {
-		spec = dag.Bind(spec, element)
+		spec = dag.Bind(spec, element, nil)
 	}
 	if reflect.DeepEqual(spec, t.Spec) {
 		return spec, nil

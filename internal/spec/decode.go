@@ -17,7 +17,7 @@ type decoder struct {
 	extraCheck func(*muster.Spec) []muster.FieldError // additional check, or nil
 	builder
 	places map[string]place // by path
-	raw    map[string]*node // values decoded as raw JSON, by path; places in them are searched on demand
+	raw    map[string]*node // values decoded as raw JSON, and lists of strings, by path; places in them are searched on demand
 	short  bool             // accept a scalar for a list of strings, and a number of GPUs
 	flat   bool             // flat form: problems have paths without "tasks[0]."
 }
@@ -28,7 +28,7 @@ func (d *decoder) report(path string, at place, hint, format string, args ...any
 		return
 	}
 	d.wrong = append(d.wrong, muster.FieldError{
-		Path: d.displayPath(path), Line: at.line, Column: at.column, Message: fmt.Sprintf(format, args...), Hint: hint,
+		Path: d.displayPath(path), Line: int(at.line), Column: int(at.column), Message: fmt.Sprintf(format, args...), Hint: hint,
 	})
 }
 
@@ -178,12 +178,15 @@ func (d *decoder) decodeMap(n *node, v reflect.Value, path string) {
 	}
 }
 
+// maxMembers is the maximum of members of a map, and of objects in a list other than the stages.
+const maxMembers = 1_000
+
 // tooMany reports a value with more members than any valid one.
 func (d *decoder) tooMany(members int, n *node, path string) bool {
-	if members > muster.MaxStages {
-		d.report(path, n.at, "", "%d entries are too many, the maximum is %d", members, muster.MaxStages)
+	if members > maxMembers {
+		d.report(path, n.at, "", "%d entries are too many, the maximum is %d", members, maxMembers)
 	}
-	return members > muster.MaxStages
+	return members > maxMembers
 }
 
 func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
@@ -199,19 +202,28 @@ func (d *decoder) decodeList(n *node, v reflect.Value, path string) {
 		return
 	}
 	// No valid list of objects is as long, and each object takes much more memory than its text.
-	if v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]() && len(n.items) > muster.MaxStages {
+	stages := v.Type().Elem() == reflect.TypeFor[muster.TaskSpec]()
+	if stages && len(n.items) > muster.MaxStages {
 		d.report(path, n.at, "use array or matrix for tasks that are alike", "%d stages are too many, the maximum is %d", len(n.items), muster.MaxStages)
 		return
 	}
-	if v.Type().Elem().Kind() == reflect.Struct && d.tooMany(len(n.items), n, path) {
+	if v.Type().Elem().Kind() == reflect.Struct && !stages && d.tooMany(len(n.items), n, path) {
 		return
 	}
 	if len(n.items) == 0 {
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	texts := v.Type().Elem() == reflect.TypeFor[string]()
+	if texts {
+		d.raw[path] = n
+	}
 	for i, item := range n.items {
-		d.decode(item, v.Index(i), indexPath(path, i))
+		if texts && item.scalar() {
+			v.Index(i).SetString(item.text)
+		} else {
+			d.decode(item, v.Index(i), indexPath(path, i))
+		}
 	}
 }
 
@@ -367,7 +379,7 @@ func (d *decoder) unmarshal(n *node, target json.Unmarshaler, path string) {
 
 // decodeMatrix reads axis by axis.
 func (d *decoder) decodeMatrix(n *node, m *muster.Matrix, path string) {
-	if len(n.fields) > muster.MaxStages {
+	if len(n.fields) > maxMembers {
 		d.report(path, n.at, "", "%d axes are too many", len(n.fields))
 		return
 	}

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -10,36 +9,70 @@ import (
 // fromJSON reads a valid JSON document. It does not use the YAML reader because YAML
 // has other rules for escapes and tabs.
 func (b *builder) fromJSON(data []byte) *node {
-	r := jsonReader{builder: b, data: data, tokens: json.NewDecoder(bytes.NewReader(data)), at: place{1, 1}}
-	r.tokens.UseNumber()
+	b.maxNodes = maxNodesJSON
+	r := jsonReader{builder: b, data: string(data), at: place{1, 1}}
 	return r.value(0)
 }
 
 // jsonReader reads a document that json.Valid accepts.
 type jsonReader struct {
 	*builder
-	data   []byte
-	tokens *json.Decoder
-	offset int // of at
+	data   string
+	offset int // of the next token, or of what separates it from the one before
 	at     place
 }
 
-// next returns the next token and its place.
-func (r *jsonReader) next() (json.Token, place) {
-	start := int(r.tokens.InputOffset())
-	for strings.IndexByte(" \t\r\n,:", r.data[start]) >= 0 {
-		start++
+// peek skips what separates tokens and returns the first byte of the next one.
+func (r *jsonReader) peek() byte {
+	for strings.IndexByte(" \t\r\n,:", r.data[r.offset]) >= 0 {
+		r.skip(1)
 	}
-	for r.offset < start {
-		c, size := utf8.DecodeRune(r.data[r.offset:])
+	return r.data[r.offset]
+}
+
+// skip passes so many bytes.
+func (r *jsonReader) skip(n int) {
+	for end := r.offset + n; r.offset < end; {
+		c, size := utf8.DecodeRuneInString(r.data[r.offset:])
 		r.offset += size
 		r.at.column++
 		if c == '\n' {
 			r.at = place{r.at.line + 1, 1}
 		}
 	}
-	token, _ := r.tokens.Token() // the document is valid
-	return token, r.at
+}
+
+// next returns the text of the next token, a bracket or a scalar, and its place.
+func (r *jsonReader) next() (token string, at place) {
+	first := r.peek()
+	at, token = r.at, r.data[r.offset:]
+	n := 1
+	switch first {
+	case '{', '}', '[', ']':
+	case '"':
+		for token[n] != '"' {
+			if token[n] == '\\' {
+				n++
+			}
+			n++
+		}
+		n++
+	default:
+		if n = strings.IndexAny(token, " \t\r\n,]}"); n < 0 {
+			n = len(token)
+		}
+	}
+	r.skip(n)
+	return token[:n], at
+}
+
+// unquote returns the value of a string.
+func unquote(token string) (s string) {
+	if strings.IndexByte(token, '\\') < 0 {
+		return token[1 : len(token)-1]
+	}
+	_ = json.Unmarshal([]byte(token), &s) // the document is valid
+	return s
 }
 
 func (r *jsonReader) value(depth int) *node {
@@ -48,20 +81,20 @@ func (r *jsonReader) value(depth int) *node {
 	if r.countNode(at, depth) {
 		return n
 	}
-	switch token := token.(type) {
-	case json.Delim:
-		if n.kind = list; token == '{' {
-			n.kind = object
-		}
+	switch token[0] {
+	case '{':
+		n.kind = object
 		r.members(n, depth)
-	case string:
-		n.kind, n.text = text, token
-	case json.Number:
-		n.kind, n.text, n.number = number, string(token), string(token)
-	case bool:
-		if n.kind, n.text = boolean, "false"; token {
-			n.text = "true"
-		}
+	case '[':
+		n.kind = list
+		r.members(n, depth)
+	case '"':
+		n.kind, n.text = text, unquote(token)
+	case 't', 'f':
+		n.kind, n.text = boolean, token
+	case 'n':
+	default:
+		n.kind, n.text, n.number = number, token, token
 	}
 	return n
 }
@@ -69,17 +102,16 @@ func (r *jsonReader) value(depth int) *node {
 // members reads a list or an object up to its end, or until there are too many nodes.
 func (r *jsonReader) members(n *node, depth int) {
 	seen := make(map[string]bool)
-	for r.tokens.More() {
+	for c := r.peek(); c != ']' && c != '}'; c = r.peek() {
 		if n.kind == list {
 			n.items = append(n.items, r.value(depth+1))
 		} else {
-			token, at := r.next()
-			name, _ := token.(string) // the document is valid
-			r.addField(n, seen, field{name: name, at: at, value: r.value(depth + 1)})
+			name, at := r.next()
+			r.addField(n, seen, field{name: unquote(name), at: at, value: r.value(depth + 1)})
 		}
-		if r.nodes >= maxNodes {
+		if r.tooManyNodes() {
 			return
 		}
 	}
-	_, _ = r.tokens.Token() // the end
+	r.skip(1)
 }

@@ -15,7 +15,8 @@ import (
 const (
 	maxDocuments = 1_000
 	maxDepth     = 100
-	maxNodes     = 50_000 // after the expansion of aliases
+	maxNodes     = 50_000  // of YAML, after the expansion of aliases
+	maxNodesJSON = 120_000 // a job of muster.MaxStages stages with 5 needs each has 90,000
 )
 
 // kind is the kind of a node.
@@ -37,12 +38,14 @@ func (k kind) String() string {
 }
 
 // place is a line and a column, both from 1, the column in characters.
-type place struct{ line, column int }
+type place struct{ line, column int32 }
+
+func newPlace(line, column int) place { return place{int32(line), int32(column)} } // of a file of MaxFile bytes
 
 // placeOf returns the place after a text that begins a file.
 func placeOf(before []byte) place {
 	start := bytes.LastIndexByte(before, '\n') + 1
-	return place{bytes.Count(before, []byte("\n")) + 1, utf8.RuneCount(before[start:]) + 1}
+	return newPlace(bytes.Count(before, []byte("\n"))+1, utf8.RuneCount(before[start:])+1)
 }
 
 // node is a value of a document.
@@ -190,15 +193,16 @@ func (n *node) describe() string {
 // builder creates the nodes of one document, collects problems and limits the number
 // of nodes.
 type builder struct {
-	nodes int // of the file up to here
-	wrong []muster.FieldError
+	nodes    int // of the file up to here
+	maxNodes int
+	wrong    []muster.FieldError
 }
 
 func (b *builder) addProblem(at place, hint, message string) {
 	if b.tooManyProblems() {
 		return
 	}
-	b.wrong = append(b.wrong, muster.FieldError{Line: at.line, Column: at.column, Message: message, Hint: hint})
+	b.wrong = append(b.wrong, muster.FieldError{Line: int(at.line), Column: int(at.column), Message: message, Hint: hint})
 }
 
 // tooManyProblems reports whether there are more problems than are reported at once. Later ones are dropped before
@@ -208,19 +212,25 @@ func (b *builder) tooManyProblems() bool { return len(b.wrong) > maxWrong }
 // countNode counts a node and reports whether the file exceeds its limits, which it
 // adds to the problems once.
 func (b *builder) countNode(at place, depth int) bool {
-	if b.nodes >= maxNodes {
+	if b.tooManyNodes() {
 		return true
 	}
 	b.nodes++
 	switch {
 	case depth >= maxDepth:
 		b.addProblem(at, "", fmt.Sprintf("the nesting is deeper than %d levels", maxDepth))
-		b.nodes = maxNodes
-	case b.nodes == maxNodes:
-		b.addProblem(at, "aliases count each time they are used", fmt.Sprintf("the file has more than %d values", maxNodes))
+		b.nodes = b.maxNodes
+	case b.tooManyNodes():
+		hint := ""
+		if b.maxNodes == maxNodes {
+			hint = "aliases count each time they are used; JSON may have more values"
+		}
+		b.addProblem(at, hint, fmt.Sprintf("the file has more than %d values", b.maxNodes))
 	}
-	return b.nodes >= maxNodes
+	return b.tooManyNodes()
 }
+
+func (b *builder) tooManyNodes() bool { return b.nodes >= b.maxNodes }
 
 // addField adds a member to an object. A duplicate is a problem.
 func (b *builder) addField(n *node, seen map[string]bool, f field) {
@@ -229,5 +239,8 @@ func (b *builder) addField(n *node, seen map[string]bool, f field) {
 		return
 	}
 	seen[f.name] = true
+	if n.fields == nil {
+		n.fields = make([]field, 0, 4)
+	}
 	n.fields = append(n.fields, f)
 }

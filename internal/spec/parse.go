@@ -5,7 +5,7 @@
 // A document becomes a tree of nodes with places (yaml.go, json.go); outline.go limits
 // the memory that this takes. The tree is decoded into the structs of package muster by
 // reflection (decode.go), so that there is no second list of fields. Then
-// specvalidate.Spec and dag.Check check the whole spec, and their problems get the
+// specvalidate.Normalized and dag.Check check the whole spec, and their problems get the
 // places of their fields (parse.go).
 //
 // The input is limited: the size of a file, its nesting, the number of documents and
@@ -91,7 +91,7 @@ func parseDocuments(ctx context.Context, data []byte, given map[string]string, c
 		d.nodes, d.short = nodes, true
 		s := d.decodeJob(d.fromYAML(doc), given)
 		specs, wrong = append(specs, s), append(wrong, d.wrong...)
-		if nodes = d.nodes; nodes >= maxNodes || len(wrong) > maxWrong {
+		if nodes = d.nodes; d.tooManyNodes() || len(wrong) > maxWrong {
 			break
 		}
 	}
@@ -105,7 +105,7 @@ func parseDocuments(ctx context.Context, data []byte, given map[string]string, c
 }
 
 func newDecoder(extraCheck func(*muster.Spec) []muster.FieldError) *decoder {
-	return &decoder{places: make(map[string]place), raw: make(map[string]*node), extraCheck: extraCheck}
+	return &decoder{builder: builder{maxNodes: maxNodes}, places: make(map[string]place), raw: make(map[string]*node), extraCheck: extraCheck}
 }
 
 // decodeJob decodes and checks one job, with the given values of its parameters.
@@ -149,7 +149,7 @@ func (d *decoder) decodeJob(n *node, given map[string]string) *muster.Spec {
 			d.decodeField(f, path, structs...)
 		}
 	}
-	if d.nodes < maxNodes {
+	if !d.tooManyNodes() {
 		d.checkJob(s)
 	}
 	d.sortProblems()
@@ -177,13 +177,13 @@ func (d *decoder) sortProblems() {
 func (d *decoder) checkJob(s *muster.Spec) {
 	misread := slices.Clone(d.wrong)
 	n := s.Normalize()
-	found := append(specvalidate.Spec(s), dag.Check(n)...)
+	found := append(specvalidate.Normalized(n), dag.Check(n)...)
 	if d.extraCheck != nil {
 		found = append(found, d.extraCheck(s)...)
 	}
 	for _, e := range found {
 		at, exact := d.find(e.Path)
-		e.Path, e.Line, e.Column = d.displayPath(e.Path), at.line, at.column
+		e.Path, e.Line, e.Column = d.displayPath(e.Path), int(at.line), int(at.column)
 		explained := func(w muster.FieldError) bool {
 			return strings.HasPrefix(w.Path, e.Path) || w.Line == e.Line && w.Column == e.Column
 		}
@@ -236,7 +236,7 @@ func checkUTF8(data []byte, name string) ([]byte, error) {
 		valid += size
 	}
 	at := placeOf(data[:valid])
-	return nil, invalid(name, []muster.FieldError{{Line: at.line, Column: at.column, Message: "the file is not UTF-8 text"}})
+	return nil, invalid(name, []muster.FieldError{{Line: int(at.line), Column: int(at.column), Message: "the file is not UTF-8 text"}})
 }
 
 // DecodeObject reads the object of a YAML or JSON file into the struct to which v points; its fields have types as in specs.
@@ -256,11 +256,11 @@ func DecodeObject(data []byte, name string, v any, check func() []muster.FieldEr
 		return invalid(name, d.wrong)
 	}
 	d.decode(n, reflect.ValueOf(v).Elem(), "")
-	if d.nodes < maxNodes && n.kind == object {
+	if !d.tooManyNodes() && n.kind == object {
 		misread := slices.Clone(d.wrong)
 		for _, e := range check() {
 			at, exact := d.find(e.Path)
-			e.Line, e.Column = at.line, at.column
+			e.Line, e.Column = int(at.line), int(at.column)
 			explains := func(w muster.FieldError) bool {
 				return strings.HasPrefix(w.Path, e.Path) || exact && w.Line == e.Line && w.Column == e.Column || w.Hint == didYouMean(e.Path)
 			}

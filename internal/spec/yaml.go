@@ -106,7 +106,7 @@ func syntaxError(err error, data string) *muster.FieldError {
 		mark := len(data) - len(strings.TrimPrefix(data, "\uFEFF")) // at the beginning it is allowed
 		if i := strings.IndexFunc(data[mark:], isForbidden); i >= 0 {
 			at := placeOf([]byte(data[mark : mark+i]))
-			e.Line, e.Column, e.Hint = at.line, at.column, `write such characters in double quotes, as "\x1b"`
+			e.Line, e.Column, e.Hint = int(at.line), int(at.column), `write such characters in double quotes, as "\x1b"`
 		}
 	case yaml.ComposerStage: // an unknown anchor
 		e.Hint = "a string that begins with * needs quotes"
@@ -153,7 +153,7 @@ func (b *builder) fromYAML(y *yaml.Node) *node {
 }
 
 func (r *yamlReader) value(y *yaml.Node, depth int) *node {
-	n := &node{at: place{y.Line, y.Column}}
+	n := &node{at: newPlace(y.Line, y.Column)}
 	if r.countNode(n.at, depth) {
 		return n
 	}
@@ -166,7 +166,7 @@ func (r *yamlReader) value(y *yaml.Node, depth int) *node {
 	case y.Kind == yaml.SequenceNode:
 		n.kind = list
 		for _, item := range y.Content {
-			if r.nodes >= maxNodes {
+			if r.tooManyNodes() {
 				break
 			}
 			n.items = append(n.items, r.value(item, depth+1))
@@ -221,9 +221,9 @@ func (r *yamlReader) object(n *node, content []*yaml.Node, depth int) {
 	n.kind = object
 	seen := make(map[string]bool)
 	var merged []*node
-	for i := 0; i+1 < len(content) && r.nodes < maxNodes; i += 2 {
+	for i := 0; i+1 < len(content) && !r.tooManyNodes(); i += 2 {
 		key, value := content[i], content[i+1]
-		at := place{key.Line, key.Column}
+		at := newPlace(key.Line, key.Column)
 		switch {
 		case key.Kind != yaml.ScalarNode || key.Style&yaml.TaggedStyle != 0:
 			r.addProblem(at, "", "the name of a field must be a plain string")

@@ -325,8 +325,8 @@ func (v *validator) where(w *muster.Where) {
 // policies checks timeouts, retries, kill and disconnect.
 func (v *validator) policies(t *muster.TaskSpec) {
 	const day = 24 * time.Hour
-	v.duration("timeout", t.Timeout, 100*365*day)
-	v.duration("queue_timeout", t.QueueTimeout, 100*365*day)
+	v.duration("timeout", t.Timeout, muster.MaxTimeout.Std())
+	v.duration("queue_timeout", t.QueueTimeout, muster.MaxTimeout.Std())
 	if t.LogCap != 0 && (t.LogCap < muster.MinLogCap || t.LogCap > muster.MaxLogCap) {
 		v.add("log_cap", "", "%s is out of range: write 256KiB to 16GiB", t.LogCap)
 	}
@@ -371,14 +371,12 @@ func (v *validator) retryOn(at, on string) {
 	v.add(at, muster.DidYouMean(on, known), "%q is not a reason to retry: use exit:N or a reason such as %s or %s", muster.Truncate(on), muster.OutOfMemory, muster.ExitCode)
 }
 
-// inputs checks the artifacts that the stage takes from others. needs has the needed
-// stages of each stage.
-func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]int, stage int) {
+// inputs checks the artifacts that the stage takes from others.
+func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, order *dag.Order, stage int) {
 	if len(t.Inputs) == 0 {
 		return
 	}
 	v.count("inputs", len(t.Inputs))
-	ended := dag.Upstream(needs, stage)
 	destinations := make(map[string]bool)
 	total := 0
 	for k, in := range t.Inputs[:min(len(t.Inputs), maxList)] {
@@ -391,8 +389,8 @@ func (v *validator) inputs(t *muster.TaskSpec, index map[string]int, needs [][]i
 		case in.From == "":
 			v.add(at+".from", "", "the stage of the input is missing")
 		case !ok:
-			v.add(at+".from", muster.DidYouMean(in.From, slices.Sorted(maps.Keys(index))), "unknown stage %q", muster.Truncate(in.From))
-		case !ended[j]:
+			v.add(at+".from", muster.DidYouMean(in.From, v.names), "unknown stage %q", muster.Truncate(in.From))
+		case !order.Before(j, stage):
 			v.add(at+".from", "add it to needs", "stage %s may not have finished when this stage starts", in.From)
 		case in.Name == resultName && !mayCollect(v.spec.Tasks[j].Outputs, resultName):
 			v.add(at+".name", fmt.Sprintf("use ${%s.result}, or write another file to $MUSTER_OUT", in.From), "%s is the result of stage %s, not an artifact", resultName, in.From)

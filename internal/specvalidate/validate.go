@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/lazyregexp"
 )
 
@@ -39,8 +40,11 @@ var reservedNames = []string{"index", "matrix", "job", "params"}
 // Spec returns the problems of s in the order of the document, at most 100, or nil if s
 // is valid. It checks the normalized spec, so that s need not be normalized. It does not
 // check references ${…}.
-func Spec(s *muster.Spec) []muster.FieldError {
-	v := &validator{spec: s.Normalize()}
+func Spec(s *muster.Spec) []muster.FieldError { return Normalized(s.Normalize()) }
+
+// Normalized is Spec for a normalized spec.
+func Normalized(s *muster.Spec) []muster.FieldError {
+	v := &validator{spec: s}
 	v.job()
 	for i := range v.spec.Tasks {
 		v.stage(i)
@@ -52,6 +56,7 @@ func Spec(s *muster.Spec) []muster.FieldError {
 // validator collects problems.
 type validator struct {
 	spec  *muster.Spec // normalized
+	names []string     // of the stages, sorted; nil if there are too many to suggest one
 	at    string       // path of the stage, with a dot
 	wrong []muster.FieldError
 }
@@ -127,26 +132,43 @@ func (v *validator) graph() {
 		}
 		index[name] = i
 	}
+	if len(index) <= dag.MaxSuggestions {
+		v.names = slices.Sorted(maps.Keys(index))
+	}
 	needs := make([][]int, len(v.spec.Tasks))
+	neededBy := make([]int, len(v.spec.Tasks)) // for each stage the number of the last one that needs it, from 1
 	for i := range v.spec.Tasks {
-		needs[i] = v.needs(i, index)
+		needs[i] = v.needs(i, index, neededBy)
 	}
 	v.at = ""
 	if cycle := findCycle(needs); cycle != nil {
-		var names []string
-		for _, i := range cycle {
-			names = append(names, v.spec.Tasks[i].Name)
-		}
-		v.add(fmt.Sprintf("tasks[%d].needs", cycle[0]), "", "dependency cycle: %s", strings.Join(names, " → "))
+		v.add(fmt.Sprintf("tasks[%d].needs", cycle[0]), "", "dependency cycle: %s", v.path(cycle))
 	}
+	order := dag.NewOrder(needs)
 	for i := range v.spec.Tasks {
 		v.at = fmt.Sprintf("tasks[%d].", i)
-		v.inputs(&v.spec.Tasks[i], index, needs, i)
+		v.inputs(&v.spec.Tasks[i], index, order, i)
 	}
 }
 
-// needs returns the existing stages that stage i needs.
-func (v *validator) needs(i int, index map[string]int) []int {
+// path returns the names of stages each of which needs the next. It leaves out those in the middle of a long path.
+func (v *validator) path(stages []int) string {
+	const maxNames = 16
+	var names []string
+	for k, i := range stages {
+		if left := len(stages) - maxNames; left > 0 && k >= maxNames/2 && k < maxNames/2+left {
+			if k == maxNames/2 {
+				names = append(names, fmt.Sprintf("(%d more)", left))
+			}
+			continue
+		}
+		names = append(names, muster.Truncate(v.spec.Tasks[i].Name))
+	}
+	return strings.Join(names, " → ")
+}
+
+// needs returns the existing stages that stage i needs, each once.
+func (v *validator) needs(i int, index map[string]int, neededBy []int) []int {
 	v.at = fmt.Sprintf("tasks[%d].", i)
 	t := &v.spec.Tasks[i]
 	var known []int
@@ -158,12 +180,13 @@ func (v *validator) needs(i int, index map[string]int) []int {
 		j, ok := index[need]
 		switch {
 		case !ok:
-			v.add(path, muster.DidYouMean(need, slices.Sorted(maps.Keys(index))), "unknown stage %q", muster.Truncate(need))
+			v.add(path, muster.DidYouMean(need, v.names), "unknown stage %q", muster.Truncate(need))
 		case need == t.Name:
 			v.add(path, "", "a stage cannot need itself")
-		case slices.Contains(t.Needs[:k], need):
+		case neededBy[j] == i+1:
 			v.add(path, "", "duplicate stage %s", need)
 		default:
+			neededBy[j] = i + 1
 			known = append(known, j)
 		}
 	}

@@ -27,7 +27,8 @@ func PageTasks(ctx context.Context, q TaskQuery, job *muster.Job, rows RowsFunc)
 	p := pager{ctx: ctx, job: job, states: q.States, storedOnly: q.StoredOnly, rows: rows, limit: q.Limit + 1}
 	for _, span := range mergeSpans(q.Spans) {
 		span.First = max(span.First, int(from))
-		for i := range job.Groups {
+		i, _ := slices.BinarySearchFunc(job.Groups, span.First, func(g muster.Group, num int) int { return g.First + g.Size - 1 - num })
+		for ; i < len(job.Groups) && job.Groups[i].First <= span.Last && p.remaining() > 0; i++ {
 			if err := p.addGroup(&job.Groups[i], span); err != nil {
 				return nil, "", err
 			}
@@ -151,7 +152,7 @@ func SynthesizeTask(job *muster.Job, g *muster.Group, num int) muster.Task {
 	return t
 }
 
-// mergeSpans sorts spans and joins those that overlap, so that each task is listed
+// mergeSpans sorts spans and joins those that overlap or follow each other, so that each task is listed
 // once. No spans mean all numbers.
 func mergeSpans(spans []Span) []Span {
 	if len(spans) == 0 {
@@ -163,7 +164,7 @@ func mergeSpans(spans []Span) []Span {
 	for _, s := range spans {
 		switch n := len(merged) - 1; {
 		case s.First > s.Last:
-		case n >= 0 && s.First <= merged[n].Last:
+		case n >= 0 && s.First <= merged[n].Last+1:
 			merged[n].Last = max(merged[n].Last, s.Last)
 		default:
 			merged = append(merged, s)

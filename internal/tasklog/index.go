@@ -150,7 +150,7 @@ func lastEntry(f *os.File, limit int64) (offset, n int64, err error) {
 // RecordBefore implements Store. It reads only the part of the log that is not in its index,
 // which is usually empty. In the gap it returns the end of the head.
 func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
-	if offset < indexInterval || !d.withIndex {
+	if offset < indexInterval {
 		return 0, nil
 	}
 	file := int64(0) // where the file begins
@@ -166,6 +166,9 @@ func (d *Dir) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64
 		} else if offset >= head {
 			return head, nil
 		}
+	}
+	if !d.withIndex {
+		return file, nil
 	}
 	offset -= file
 	path := d.filePath(a, file)

@@ -1,15 +1,17 @@
-// Command testreport reads the output of go test -json, prints what go test prints without -json, and checks the tests
-// that were skipped against a list.
+// Command testreport runs go test -json, prints what go test prints without -json, and checks the tests that were skipped
+// against a list.
 //
-//	go test -json ./... | testreport -run root [go test -json]
+//	testreport -run root go test -json -- ./internal/...
+//	go test -json ./... | testreport -run root
 //
-// If at most three tests failed, and nothing else, each is run again three times with the command that is given: alone, as
-// the machine is busy with others before. Those that pass then are listed as flaky and are not an error.
+// The command is run with the packages after the last "--" as its further arguments. If at most three tests failed, and nothing
+// else, each is run again three times with the command: alone, as the machine is busy with others before. Those that pass then are
+// listed as flaky and are not an error. Without a command the output is read from standard input, and no test is run again.
 //
 // With CI=true it is an error if a test is skipped that the list does not allow, or if an entry of the list is stale: none of its tests
 // was skipped although its package was tested. Otherwise skips are only counted.
 //
-// It exits with 1 if a test failed, a package did not end, no package was tested, or skips are an error.
+// It exits with 1 if a test failed, a package did not end, no package was tested, the command failed in another way, or skips are an error.
 package main
 
 import (
@@ -19,21 +21,63 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"slices"
 )
 
 func main() {
 	list := flag.String("skips", "test/skips.txt", "file with the list of tests that may be skipped")
 	run := flag.String("run", "", "kind of this run: root, user, vm or packages")
 	flag.Parse()
-	if err := report(context.Background(), os.Stdin, os.Stdout, *list, *run, flag.Args(), os.Getenv("CI") == "true"); err != nil {
+	err := report(context.Background(), source{os.Stdin, flag.Args()}, os.Stdout, *list, *run, os.Getenv("CI") == "true")
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
 	}
 }
 
-// report reads in and prints the report. Tests that failed are run again with a command, if there is one; strict makes
+// source is where the output of go test -json comes from: a command with packages after "--", or in if there is none.
+type source struct {
+	in   io.Reader
+	args []string
+}
+
+// command returns the command without and with its packages, both empty if there is none.
+func (s source) command() (bare, whole []string) {
+	for i := len(s.args) - 1; i >= 0; i-- {
+		if s.args[i] == "--" {
+			return s.args[:i], slices.Concat(s.args[:i], s.args[i+1:])
+		}
+	}
+	return s.args, s.args
+}
+
+// read passes the output to t. It returns an error if the command failed although no test did, or not as go test does.
+func (s source) read(ctx context.Context, t *summary) error {
+	_, whole := s.command()
+	if len(whole) == 0 {
+		return t.read(s.in)
+	}
+	cmd := exec.CommandContext(ctx, whole[0], whole[1:]...) // the caller's
+	cmd.Stderr = os.Stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = t.read(stdout)
+	ended := cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](ended); ok && exit.ExitCode() == 1 && t.failed {
+		ended = nil
+	}
+	return errors.Join(err, ended)
+}
+
+// report reads the output of go test and prints the report. Tests that failed are run again if there is a command; strict makes
 // unlisted skips and stale entries errors.
-func report(ctx context.Context, in io.Reader, out io.Writer, list, run string, again []string, strict bool) error {
+func report(ctx context.Context, from source, out io.Writer, list, run string, strict bool) error {
 	f, err := os.Open(list)
 	if err != nil {
 		return err
@@ -44,9 +88,10 @@ func report(ctx context.Context, in io.Reader, out io.Writer, list, run string, 
 		return fmt.Errorf("%s: %w", list, err)
 	}
 	t := newSummary(out)
-	if err := t.read(in); err != nil {
+	if err := from.read(ctx, t); err != nil {
 		return err
 	}
+	again, _ := from.command()
 	unlisted, stale := allowed.check(t)
 	if n := len(t.skipped); n > 0 {
 		fmt.Fprintf(out, "%d tests were skipped, %d of them not on the list\n", n, len(unlisted))

@@ -45,14 +45,14 @@ func (s *stream) end(pkg, action string) *stream {
 }
 
 // runReport runs report with a list and a command for tests that failed, and returns its output and error.
-func runReport(t *testing.T, in, list, run string, strict bool, again ...string) (string, error) {
+func runReport(t *testing.T, in, list, run string, strict bool, command ...string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "skips.txt")
 	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	err := report(t.Context(), strings.NewReader(in), &out, file, run, again, strict)
+	err := report(t.Context(), source{strings.NewReader(in), command}, &out, file, run, strict)
 	return out.String(), err
 }
 
@@ -173,9 +173,8 @@ func TestFlaky(t *testing.T) {
 		"too many":                 {`func fail(t *testing.T) { if _, err := os.Stat(t.Name()); err != nil { os.WriteFile(t.Name(), nil, 0o600); t.Error("broken") } }; func TestA(t *testing.T) { fail(t) }; func TestB(t *testing.T) { fail(t) }; func TestC(t *testing.T) { fail(t) }; func TestD(t *testing.T) { fail(t) }`, "TestD", "tests failed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, run := goModule(t, "package x\nimport (\"os\"; \"testing\")\n"+c.tests)
-			in := run()
-			out, err := runReport(t, in, "", "root", true, "go", "-C", dir, "test", "-json")
+			dir, _ := goModule(t, "package x\nimport (\"os\"; \"testing\")\n"+c.tests)
+			out, err := runReport(t, "", "", "root", true, "go", "-C", dir, "test", "-json", "--", "./...")
 			if !strings.Contains(out, c.want) || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
 				t.Errorf("it prints (%v)\n%s\nwant %q and %q", err, out, c.want, c.err)
 			}
@@ -183,6 +182,22 @@ func TestFlaky(t *testing.T) {
 				t.Errorf("it prints\n%s", out)
 			}
 		})
+	}
+}
+
+// TestCommand checks that a command that fails in another way than go test does is an error, although all tests passed before.
+func TestCommand(t *testing.T) {
+	const passed = `echo '{"Action":"pass","Package":"` + module + `a"}'; `
+	for script, want := range map[string]string{
+		passed + "exit 0": "",
+		passed + "exit 1": "exit status 1",
+		passed + "exit 3": "exit status 3",
+		passed + `echo '{"Action":"fail","Package":"` + module + `b"}'; kill -9 $$`: "signal: killed",
+	} {
+		_, err := runReport(t, "", "", "root", true, "sh", "-c", script, "sh", "--", module+"a")
+		if (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%s: %v, want %q", script, err, want)
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (m *message) details() []string {
 			line += ": " + string(f.Reason)
 		}
 		if f.Message != "" {
-			line += ": " + f.Message
+			line += ": " + muster.Headline(f.Message)
 		}
 		lines = append(lines, line)
 	}

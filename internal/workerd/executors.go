@@ -3,6 +3,7 @@ package workerd
 import (
 	"cmp"
 	"encoding/json"
+	"net/url"
 	"path/filepath"
 
 	"github.com/shirou/gopsutil/v4/disk"
@@ -38,7 +39,8 @@ func (w *Worker) newExecutors(cred link.Credentials, env *process.Deps, models *
 	}
 	w.gauges.blobs.Store(blobs)
 	env.Dir, env.Transfer, env.Log = w.cfg.Data, blobs, w.log
-	env.LogCap, env.AllowPrivateURLs = int64(w.cfg.LogCap), w.cfg.AllowPrivate
+	env.LogCap, env.AllowPrivateURLs, env.TaskTimeout = int64(w.cfg.LogCap), w.cfg.AllowPrivate, w.cfg.Allow.DefaultTimeout()
+	env.Server = withoutUser(w.cfg.Server)
 	env.Checkpoints = &checkpoint.Uploader{Blobs: blobs, OnSaved: onSaved, Log: w.log}
 	managed, err := runtimes.New(runtimes.Config{
 		Dir: w.cfg.Data, Python: w.cfg.Python, Wheels: w.cfg.Wheels, Budget: w.cfg.RuntimeDisk, UV: env.UV, Path: env.Path, Limits: env.Isolator, Log: w.log,
@@ -66,6 +68,16 @@ func (w *Worker) newExecutors(cred link.Credentials, env *process.Deps, models *
 	engineReady := func() bool { return env.Containers != nil && env.Containers.Ready() == nil }
 	checks := w.cfg.newRuntimeCheck(kinds.Definitions(own), managed, engineReady, w.log)
 	return append([]run.Executor{noop.Executor{}, processes, scripts, containers}, defined...), customKinds, checks, err
+}
+
+// withoutUser returns a URL without the name and the password in it.
+func withoutUser(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return ""
+	}
+	u.User = nil
+	return u.String()
 }
 
 func (w *Worker) newKindExecutors(own []kinds.OwnerKind, env *process.Deps, managed *runtimes.Runtimes, models *modelpool.Pool) ([]run.Executor, json.RawMessage, error) {

@@ -58,6 +58,7 @@ type Config struct {
 	Tags           []string
 	Labels         map[string]string
 	Price          float64            // per hour
+	Heartbeat      muster.Duration    // interval of heartbeats, from link.MinHeartbeat to link.MaxHeartbeat; 0 means the server's
 	Address        string             // where other workers reach this one; "" means the address that the server sees
 	Slots          int                // 0 means probe.Slots
 	MaxTasks       int                // maximum number of concurrent tasks, whatever they request; 0 means no limit
@@ -139,6 +140,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	case cfg.Slots < 0 || cfg.MaxTasks < 0 || cfg.CPUs < 0 || cfg.Memory < 0 || cfg.Price < 0 || cfg.Cache < 0 || cfg.ModelDisk < 0 || cfg.LogCap < 0 || cfg.Bandwidth < 0 || cfg.ShutdownGrace < 0:
 		return nil, muster.Errorf(muster.Invalid, "--slots, --cpus, --memory, --price, sizes and times must not be negative")
 	}
+	if a := &cfg.Allow; a.MaxTaskTimeout > 0 && a.TaskTimeout > a.MaxTaskTimeout {
+		return nil, muster.Errorf(muster.Invalid, "--task-timeout %s is longer than --max-task-timeout %s: use at most that", a.TaskTimeout, a.MaxTaskTimeout)
+	}
 	for _, tag := range cfg.Tags {
 		if tag == "" || len(tag) > muster.MaxNameSize || strings.ContainsFunc(tag, unicode.IsSpace) {
 			return nil, muster.Errorf(muster.Invalid, "invalid tag %q in --tags: use 1 to %d bytes without spaces, separated by commas", tag, muster.MaxNameSize)
@@ -146,6 +150,9 @@ func New(cfg Config, log *slog.Logger) (*Worker, error) {
 	}
 	if err := link.CheckAddress(cfg.Address); err != nil {
 		return nil, muster.Errorf(muster.Invalid, "--address %w", err)
+	}
+	if err := link.CheckHeartbeat(cfg.Heartbeat); err != nil {
+		return nil, muster.Errorf(muster.Invalid, "--heartbeat %w", err)
 	}
 	if err := cfg.checkEngine(); err != nil {
 		return nil, err
@@ -364,7 +371,7 @@ func (w *Worker) runOnce(ctx context.Context) (err error) {
 	}
 	a = agent.New(agent.Config{
 		Identity: id, Name: facts.Hostname, Build: w.cfg.Version, Tags: facts.Tags, Labels: w.cfg.Labels, Price: w.cfg.Price,
-		Address: w.cfg.Address, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
+		Address: w.cfg.Address, Heartbeat: w.cfg.Heartbeat, Resources: facts.Resources, Dir: w.cfg.Data, Allow: &w.cfg.Allow, Kinds: w.cfg.Kinds, OwnKinds: customKinds, Executors: w.instrument(executors, id.Worker), Reports: reports, Logs: logs, Supervisor: tasks,
 		Dialer: dialer, Lacks: w.lacks(), OnExec: onExec, Signed: w.signatures(reports, facts.Hostname),
 		Load: func(ctx context.Context) *muster.Load {
 			return w.recordLoad(load.Sample(ctx), devices, enforcer.Disk())

@@ -31,10 +31,10 @@ type env struct {
 	http *http.Client
 }
 
-// newEnv starts a server.
+// newEnv starts a server. Workers that tests write by hand send no heartbeats; on a busy machine a step takes more than three seconds.
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	return newEnvFor(t, mustertest.New(t, t.TempDir()))
+	return newEnvFor(t, mustertest.NewWith(t, t.TempDir(), mustertest.Options{Heartbeat: 4 * time.Second}))
 }
 
 // newEnvFor attacks a server that runs already.

@@ -57,6 +57,62 @@ func TestWorkersRefuseVariablesThatTheirOwnersDoNotAllow(t *testing.T) {
 	}, "its owner does not allow tasks to set the variable LD_PRELOAD")
 }
 
+func TestWorkersRefuseLongerTimeoutsThanTheirOwnersAllow(t *testing.T) {
+	t.Parallel()
+	newHostileServer(t, http.NotFound).wantRefused([]string{"--max-task-timeout", "1h"}, func(s *muster.TaskSpec, _ *link.Assign) {
+		s.Timeout = muster.MaxTimeout
+	}, "its owner does not allow timeouts over 1h0m0s")
+}
+
+func TestWorkersEndTasksWithoutATimeoutAtTheirMaximum(t *testing.T) {
+	t.Parallel()
+	s := newHostileServer(t, http.NotFound)
+	conn := s.startWorker("--max-task-timeout", "300ms")
+	s.assign(conn, 1, muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "exec sleep 1000"}})
+	s.receive(conn, "a report", func(f *link.ToServer) bool {
+		for _, r := range f.Finished {
+			if r.Outcome != muster.AttemptTimedOut || r.Reason != muster.Timeout {
+				t.Errorf("the task ended with %+v", r)
+			}
+			return true
+		}
+		return false
+	})
+}
+
+func TestWorkersRefuseMoreTasksThanTheirMaximum(t *testing.T) {
+	t.Parallel()
+	s := newHostileServer(t, http.NotFound)
+	conn := s.startWorker("--max-tasks", "2")
+	for job := range 3 {
+		s.assign(conn, job+1, muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "exec sleep 1000"}})
+	}
+	s.receive(conn, "an answer to the last one", func(f *link.ToServer) bool {
+		for _, r := range f.Rejected {
+			if r.Attempt.Task.Job != 3 || !strings.Contains(r.Message, "this worker runs at most 2 tasks at once, and runs 2") {
+				t.Errorf("%+v", r)
+			}
+			return true
+		}
+		for _, a := range f.Accepted {
+			if a.Task.Job == 3 {
+				t.Error("the worker takes a third task")
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// assign sends the only task of a job to a worker.
+func (s *hostileServer) assign(conn link.ServerConn, job int, spec muster.TaskSpec) {
+	s.t.Helper()
+	s.send(conn, &link.ToWorker{
+		Specs:  []link.GroupSpec{{Ref: job, UID: "u", Name: "t", Spec: spec}},
+		Assign: []link.Assign{{Attempt: muster.AttemptID{Task: muster.TaskID{Job: muster.JobID(job)}, N: 1}, Ref: job, Grant: muster.Grant{Slots: 1}}},
+	})
+}
+
 func TestWorkersRefuseMoreCoresThanTheyOffer(t *testing.T) {
 	t.Parallel()
 	newHostileServer(t, http.NotFound).wantRefused([]string{"--cpus", "1"}, func(_ *muster.TaskSpec, a *link.Assign) { a.Grant.CPUs = 64 }, "not enough free cpus")

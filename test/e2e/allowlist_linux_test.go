@@ -25,6 +25,11 @@ func TestAllowlist(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give containers an allowlist")
 	}
+	newContainerEnv(t, containertest.SharedEngine(t)).testAllowlist()
+}
+
+func (b *containerEnv) testAllowlist() {
+	t := b.t
 	if _, err := exec.LookPath("wget"); err != nil {
 		t.Skip("wget is not installed")
 	}
@@ -33,7 +38,6 @@ func TestAllowlist(t *testing.T) {
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
 	good, bad := strings.TrimPrefix(server.URL, "http://"), strings.TrimPrefix(other.URL, "http://")
-	b := newContainerEnv(t, containertest.SharedEngine(t))
 	w := b.start("--slots", "2", "--allow-host-network")
 	script := fmt.Sprintf(`fetch() { wget -qO- "http://$1/" 2>/dev/null || echo refused; }
 		fetch %s; touch first; %s fetch %[1]s; fetch %[3]s; unset http_proxy; fetch %[1]s

@@ -350,6 +350,20 @@ func (b *containerEnv) testCancelled() {
 // TestPodman runs the same with Podman: tasks with every outcome, one that ignores signals, a killed worker, and no leftovers.
 func TestPodman(t *testing.T) {
 	t.Parallel()
+	testPodman(t)
+}
+
+// TestPodmanUserNamespaces is TestPodman with a user namespace for each container.
+func TestPodmanUserNamespaces(t *testing.T) {
+	t.Parallel()
+	if !containertest.WithSubordinateIDs(t, "containers:1000000:6553600") {
+		return
+	}
+	testPodman(t)
+	t.Run("allowlist", func(t *testing.T) { newContainerEnv(t, containertest.StartPodman(t)).testAllowlist() })
+}
+
+func testPodman(t *testing.T) {
 	host := containertest.StartPodman(t)
 	for name, test := range map[string]func(*containerEnv){
 		"ends": (*containerEnv).testEndings, "cancelled": (*containerEnv).testCancelled, "killed workers": func(b *containerEnv) { b.testOutlivesWorker(3, 4) },

@@ -6,11 +6,50 @@ var withoutGuard = map[string]string{
 	"TestARestoredServerContinuesTheChain": "the log is in the database that is restored",
 	"TestReadinessFloodIsCheap":            "the answer needs a lock and a cached result; the test is for those who add more to it",
 	"TestPrefixOfAKeyDoesNotAuthenticate":  "a key is found by the hash of a whole token; no line accepts less",
+	"TestArtifactURLsEndWithTheirJob":      "nothing is stored for a URL, and the file is looked up in its job",
 	"TestUsedUpTokensKeepTheirWorkers":     "no code looks at the uses of a token when its workers connect; the test is for changes that do",
 }
 
 // list has a mutant for each test of test/attack. Where a test has several statements, it has one for each guard.
 var list = []mutant{
+	{
+		tests: []string{"TestArtifactURLsReadOneFile"}, file: "internal/artifacturl/artifacturl.go",
+		guard: `muster.ArtifactPath(of.Task, of.Name), of.SHA256, expires}`, without: `of.SHA256, expires}`,
+	},
+	{
+		tests: []string{"TestArtifactURLsReadOneFile"}, file: "internal/artifacturl/artifacturl.go",
+		guard: `!hmac.Equal([]byte(query.Get(paramSignature)), []byte(s.sign(&of, query.Get(paramExpires)))) {`, without: `false {`,
+	},
+	{
+		tests: []string{"TestArtifactURLsExpire"}, file: "internal/artifacturl/artifacturl.go",
+		guard: `if now.Unix() >= seconds {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestArtifactURLsExpire"}, file: "internal/artifacturl/artifacturl.go",
+		guard: `muster.ArtifactPath(of.Task, of.Name), of.SHA256, expires}`, without: `muster.ArtifactPath(of.Task, of.Name), of.SHA256}`,
+	},
+	{
+		tests: []string{"TestArtifactURLsAreForOneContent"}, file: "internal/api/artifacts.go",
+		guard: `if file := principalOf(r.Context()).File; file != "" && file != artifacts[i].SHA256 {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestOnlyTheTaskSeesItsURLs"}, file: "internal/api/tasks.go",
+		guard: `return muster.ArtifactPath(muster.TaskID{Job: task.Job, Num: num}, name)`, without: `return s.URLs.ForTask("", muster.TaskID{Job: task.Job, Num: num}, name, "", 0)`,
+	},
+	{
+		tests: []string{"TestSpecsCannotForgeURLs"}, file: "internal/dag/check.go",
+		guard: `if isArtifactURL(body) {`, without: `if false {`,
+	},
+	{
+		tests: []string{"TestSpecsCannotForgeURLs"}, file: "internal/dag/template.go",
+		guard: `|| isItemReference(body) || isArtifactURL(body)
+}`, without: `|| isItemReference(body)
+}`,
+	},
+	{
+		tests: []string{"TestRootInContainersIsNotRootOfTheMachine"}, file: "internal/agent/container/userns.go",
+		guard: `p.UserNamespace = userns.Size`, without: `users.Mount = false`,
+	},
 	{
 		tests: []string{"TestTaskSeesNoKeyrings"}, file: "internal/agent/isolation/view/view_linux.go",
 		guard: `if err := unix.Mount("/dev/null", path, "", unix.MS_BIND, ""); err != nil && !errors.Is(err, unix.ENOENT) {`, without: `if err := error(nil); err != nil {`,
@@ -776,6 +815,22 @@ return nil, err
 	{
 		tests: []string{"TestWorkersRefuseVariablesThatTheirOwnersDoNotAllow"}, file: "internal/agent/session.go",
 		guard: `if why := policy.Check(a.cfg.Allow, spec); why != "" {`, without: `if why := policy.Check(nil, spec); why != "" {`,
+	},
+	{
+		tests: []string{"TestWorkersRefuseLongerTimeoutsThanTheirOwnersAllow"}, file: "internal/policy/policy.go",
+		guard: "if a != nil && a.MaxTaskTimeout > 0 && t.Timeout > a.MaxTaskTimeout {", without: "if false {",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "internal/workerd/executors.go",
+		guard: "w.cfg.AllowPrivate, w.cfg.Allow.DefaultTimeout()", without: "w.cfg.AllowPrivate, 0",
+	},
+	{
+		tests: []string{"TestWorkersEndTasksWithoutATimeoutAtTheirMaximum"}, file: "allow.go",
+		guard: "return a.TaskTimeout.Or(a.MaxTaskTimeout)", without: "return a.TaskTimeout",
+	},
+	{
+		tests: []string{"TestWorkersRefuseMoreTasksThanTheirMaximum"}, file: "internal/agent/capacity.go",
+		guard: "case c.offer.MaxTasks > 0 && c.tasks >= c.offer.MaxTasks:", without: "case false:",
 	},
 	{
 		tests: []string{"TestWorkersRefuseMoreCoresThanTheyOffer"}, file: "internal/agent/capacity.go",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/userns"
 	"github.com/muster-dev/muster/internal/wake"
 )
 
@@ -47,7 +49,8 @@ type Containers struct {
 	cgroups  string        // path of the kernel's control groups
 
 	mu           sync.Mutex
-	about        *docker.Info      // nil until the engine was ready once
+	about        *docker.Info // nil until the engine was ready once
+	users        userns.Description
 	notReady     error             // why no container can be created
 	created      map[string]string // IDs of containers that this incarnation has created and not removed, by name; "" during creation
 	recovered    map[string]bool   // IDs of recovered containers of earlier incarnations; nil until Sweep
@@ -148,13 +151,32 @@ func (c *Containers) Check(ctx context.Context) error {
 	} else if about, err = c.cfg.Engine.Info(ctx); err == nil && about.OS != "linux" {
 		err = fmt.Errorf("the container engine at %s runs %s containers: switch it to Linux containers", c.cfg.Engine.Host(), about.OS)
 	}
+	var users userns.Description
+	if about != nil && err == nil {
+		users = userns.Describe(c.cfg.Engine.Host(), about, c.cfg.Dir)
+		c.findEngine(about)
+		c.cfg.Log.Info("user namespaces of containers", slog.String("of", string(users.Mode)), slog.String("why", users.Why))
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if about != nil && err == nil {
-		c.about, c.sweepPending, c.lateUntil = about, true, time.Now().Add(c.timeouts.lateCreate) // containers may have been left while it was unreachable
+		c.about, c.users = about, users
+		c.sweepPending, c.lateUntil = true, time.Now().Add(c.timeouts.lateCreate) // containers may have been left while it was unreachable
 	}
 	c.notReady = err
 	return err
+}
+
+// findEngine finds out where the engine looks for mounts.
+func (c *Containers) findEngine(about *docker.Info) {
+	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless {
+		return
+	}
+	e, err := userns.FindEngine(c.cfg.Engine.Host())
+	if err != nil { // it may be a proxy
+		c.cfg.Log.Debug("the engine's process is unknown", slog.Any("error", err))
+	}
+	c.staging.setEngine(e)
 }
 
 func (c *Containers) checkSoon() { wake.Set(c.checkNow) }

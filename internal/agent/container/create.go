@@ -16,6 +16,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
+	"github.com/muster-dev/muster/internal/agent/userns"
 	"github.com/muster-dev/muster/internal/lazyregexp"
 	"github.com/muster-dev/muster/internal/policy"
 )
@@ -71,7 +72,7 @@ func (c *Containers) Create(ctx context.Context, b *run.ContainerSpec, logLine, 
 		if err != nil {
 			return nil, err
 		}
-		ctr, err := c.createFrom(ctx, b, ref, img, mounts)
+		ctr, err := c.createFrom(ctx, b, ref, img, mounts, logLine)
 		if errors.Is(err, docker.ErrNotFound) && !retried {
 			continue // the image was removed meanwhile
 		}
@@ -87,7 +88,7 @@ func containerOptions(spec *muster.TaskSpec) *muster.Container {
 	return spec.Container
 }
 
-func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount) (ctr *run.Container, failed error) {
+func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref string, img *docker.Image, mounts []docker.Mount, logLine func(string)) (ctr *run.Container, failed error) {
 	about := c.About()
 	if img.OS != "" && img.OS != about.OS || img.Arch != "" && img.Arch != about.Arch {
 		return nil, run.Failf(muster.ImageMissing, "the image %s is for %s/%s, but this worker's engine runs %s/%s: use an image for that platform, or select other workers with where",
@@ -98,20 +99,26 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 	if err != nil {
 		return nil, err
 	}
-	if mounts, err = c.stageMounts(p.Name, mounts, about); err != nil {
+	users := c.userNamespace(p)
+	if err := checkUser(p, img); err != nil {
 		return nil, err
+	}
+	hosts, err := c.addEntrypoint(p, b, img, about)
+	if err != nil {
+		return nil, err
+	}
+	if p.Mounts, err = c.stageMounts(p.Name, p.Mounts, mounts, about, users.Mount); err != nil {
+		return nil, err
+	}
+	if p.UserNamespace > 0 && p.Network == "host" {
+		p.Mounts = append(p.Mounts, docker.Mount{Source: "/sys", Target: "/sys", ReadOnly: true}) // it may not mount one of a network that is not its own
 	}
 	defer func() {
 		if failed != nil {
 			c.staging.release(p.Name)
 		}
 	}()
-	p.Mounts = append(p.Mounts, mounts...)
-	hosts, err := c.addEntrypoint(p, b, img, about)
-	if err != nil {
-		return nil, err
-	}
-	if b.OpenMounts != nil && c.runsAsOther(p.User, img, about) {
+	if b.OpenMounts != nil && c.runsAsOther(p.User, img, about, users) {
 		if err := b.OpenMounts(); err != nil {
 			return nil, run.Failf(muster.WorkerInternal, "open the task's folders to the container's user: %w", err)
 		}
@@ -121,6 +128,10 @@ func (c *Containers) createFrom(ctx context.Context, b *run.ContainerSpec, ref s
 		return nil, run.Failf(muster.StartFailed, "the image %s has no default command: set run", familiarRef(ref))
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := c.mapMounts(ctx, p, id, about, users, logLine); err != nil {
+		c.cleanUpFailed(ctx, p.Name, err)
 		return nil, err
 	}
 	return &run.Container{
@@ -171,6 +182,8 @@ func (c *Containers) createContainer(ctx context.Context, p *docker.ContainerSpe
 	case errors.Is(err, docker.ErrUnreachable), errors.Is(err, docker.ErrEngineFailed) && c.About().Name == "docker":
 		c.checkSoon()
 		return "", run.Failf(muster.EngineFailed, "the worker's container engine failed: %w", err)
+	case strings.Contains(err.Error(), "enough available IDs"):
+		return "", run.Failf(muster.EngineFailed, "the worker has no ids for the user namespace of another container: add more for the user containers to /etc/subuid and /etc/subgid, and restart Podman: %w", err)
 	case errors.Is(err, docker.ErrDiskFull):
 		return "", run.Failf(muster.DiskFull, "%w: free space on the disk of the worker's container engine", err)
 	}
@@ -270,12 +283,12 @@ func (c *Containers) defaultUser(about *docker.Info) string {
 }
 
 // runsAsOther reports whether a container's program may run as a user who is neither the worker's nor root.
-func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.Info) bool {
+func (c *Containers) runsAsOther(user string, img *docker.Image, about *docker.Info, users userns.Description) bool {
 	if user == "" {
 		user = img.User
 	}
 	name, _, _ := strings.Cut(user, ":")
-	return about.Remapped || !isRoot(user) && name != strconv.Itoa(os.Geteuid())
+	return about.Remapped && !users.Mount || !isRoot(user) && name != strconv.Itoa(os.Geteuid())
 }
 
 // isRoot reports whether a container's user is root, as it is if the container and its image name none.
@@ -284,12 +297,7 @@ func isRoot(user string) bool {
 	return name == "" || name == "0" || name == "root"
 }
 
-// isLocal reports whether the engine's containers appear to be processes of this machine's kernel; those of a desktop engine run in a
-// virtual machine.
-func (c *Containers) isLocal(about *docker.Info) bool {
-	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	return err == nil && strings.HasPrefix(c.cfg.Engine.Host(), "unix://") && strings.TrimSpace(string(kernel)) == about.Kernel
-}
+func (c *Containers) isLocal(about *docker.Info) bool { return about.IsLocal(c.cfg.Engine.Host()) }
 
 // mergePythonPath returns env with the image's PYTHONPATH appended to its own.
 func mergePythonPath(env, image []string) []string {

@@ -266,7 +266,7 @@ func TestImageOfAnotherPlatformIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	img.Arch = "s390x"
-	_, err = w.createFrom(t.Context(), newSpec(w.shell(), "true"), w.shell(), img, nil)
+	_, err = w.createFrom(t.Context(), newSpec(w.shell(), "true"), w.shell(), img, nil, w.lines.add)
 	wantTaskError(t, err, muster.ImageMissing, "s390x", runtime.GOARCH)
 }
 

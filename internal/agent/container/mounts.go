@@ -47,22 +47,31 @@ func (c *Containers) resolveMounts(spec *muster.TaskSpec) ([]docker.Mount, error
 }
 
 // stageMounts binds resolved mounts to where no task can replace them. That needs root, and an engine that sees the worker's mounts, as root;
-// otherwise they stay as they are.
-func (c *Containers) stageMounts(name string, mounts []docker.Mount, about *docker.Info) ([]docker.Mount, error) {
-	if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {
-		return mounts, nil
+// otherwise they stay as they are. With mapped the worker's own mounts are staged, too, for mapMounts, and all of them must be.
+func (c *Containers) stageMounts(name string, own, mounts []docker.Mount, about *docker.Info, mapped bool) ([]docker.Mount, error) {
+	switch {
+	case mapped:
+		for i := range own { // only the worker could put a link there
+			var err error
+			if own[i].Source, err = filepath.EvalSymlinks(own[i].Source); err != nil {
+				return nil, run.Failf(muster.WorkerInternal, "prepare the container's mounts: %w", err)
+			}
+		}
+		own, mounts = nil, slices.Concat(own, mounts)
+	case os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped:
+		return slices.Concat(own, mounts), nil
 	}
 	staged, err := c.staging.stage(name, mounts)
 	switch {
 	case errors.Is(err, errReplaced):
 		return nil, run.Failf(muster.Rejected, "the worker rejects the task: %w", err)
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission) && !mapped:
 		c.cfg.Log.Warn("a container's mounts are bound by path, where a task may replace them: the worker needs CAP_SYS_ADMIN", slog.Any("error", err))
-		return mounts, nil
+		return slices.Concat(own, mounts), nil
 	case err != nil:
 		return nil, run.Failf(muster.WorkerInternal, "prepare the container's mounts: %w", err)
 	}
-	return staged, nil
+	return slices.Concat(own, staged), nil
 }
 
 // withMount returns a copy of a spec with a single mount.

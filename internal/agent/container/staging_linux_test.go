@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/agent/docker"
 	"github.com/muster-dev/muster/internal/agent/run"
 )
 
@@ -57,11 +58,50 @@ func TestMountsThatAreReplacedAfterTheirCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = w.createFrom(t.Context(), b, w.shell(), img, mounts)
+			_, err = w.createFrom(t.Context(), b, w.shell(), img, mounts, w.lines.add)
 			wantTaskError(t, err, muster.Rejected, "was replaced")
 		}
 	})
 	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || len(w.staging.held) > 0 || strings.Contains(string(mounts), w.staging.dir) {
 		t.Errorf("%v: something is still mounted below %s", err, w.staging.dir)
+	}
+}
+
+// TestMountsSurviveTheWorker checks that the mounts of a container that is being started are there after a crash of the worker, and go with those of the next one.
+func TestMountsSurviveTheWorker(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may mount")
+	}
+	data := t.TempDir()
+	before, after := newStaging(data), newStaging(data)
+	t.Cleanup(after.clear)
+	in := func(name string) docker.Mount {
+		path := filepath.Join(data, name)
+		if err := errors.Join(os.Mkdir(path, 0o700), os.WriteFile(filepath.Join(path, "in"), []byte(name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		return docker.Mount{Source: path}
+	}
+	first, second := in("first"), in("second")
+	started, err := before.stage("first", []docker.Mount{first})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"second", "first"} { // an attempt again, too
+		staged, err := after.stage(name, []docker.Mount{second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, _ := os.ReadFile(filepath.Join(staged[0].Source, "in")); string(text) != "second" {
+			t.Errorf("%s has %q", name, text)
+		}
+		if text, _ := os.ReadFile(filepath.Join(started[0].Source, "in")); name == "second" && string(text) != "first" {
+			t.Errorf("the container that is being started has %q", text)
+		}
+	}
+	after.release("first")
+	after.release("second")
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), after.dir) {
+		t.Errorf("%v: something is still mounted below %s", err, after.dir)
 	}
 }

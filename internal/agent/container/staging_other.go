@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/userns"
 )
 
 var errReplaced = errors.New("it was replaced while the task was prepared")
@@ -20,3 +21,7 @@ func (*staging) stage(string, []docker.Mount) ([]docker.Mount, error) {
 }
 
 func (*staging) release(string) {}
+
+func (*staging) mapIDs(string, docker.IDMap) ([]string, error) { return nil, errors.ErrUnsupported }
+
+func (*staging) setEngine(*userns.Engine) {}

@@ -42,6 +42,8 @@ type ContainerSpec struct {
 	PIDs          int64   // 0 for no limit
 	CgroupParent  string  // "" for the engine's default
 
+	UserNamespace int // ids of a user namespace of its own, which Podman as root can give it; 0 for the engine's default
+
 	Network   string // bridge, none or host
 	Devices   []string
 	GroupAdd  []string // additional group IDs of the user
@@ -109,6 +111,9 @@ func (s *ContainerSpec) hostConfig() *container.HostConfig {
 	if s.Init {
 		h.Init = &s.Init
 	}
+	if s.UserNamespace > 0 {
+		h.UsernsMode = container.UsernsMode("auto:size=" + strconv.Itoa(s.UserNamespace))
+	}
 	for _, m := range s.Mounts {
 		h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly})
 	}
@@ -164,7 +169,7 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 		switch err := e.wrapError(ctx, doing, err); {
 		case err == nil, errors.Is(err, ErrNotFound):
 			return nil
-		case !errors.Is(err, ErrConflict): // ErrConflict: it is being removed
+		case !errors.Is(err, ErrConflict): // ErrConflict: it is being removed, or unmounted
 			return err
 		}
 		if err := backoff.Sleep(ctx, pause); err != nil {

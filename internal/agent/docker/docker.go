@@ -88,7 +88,7 @@ func (e *Engine) wrapError(ctx context.Context, doing string, err error) error {
 		kind = ErrNotFound
 	case errdefs.IsPermissionDenied(err), errdefs.IsUnauthorized(err):
 		kind = ErrDenied
-	case errdefs.IsConflict(err), strings.Contains(err.Error(), "that name is already in use"): // Podman 4 answers 500
+	case errdefs.IsConflict(err), strings.Contains(err.Error(), "that name is already in use"), strings.Contains(err.Error(), "device or resource busy"): // Podman 4 answers 500
 		kind = ErrConflict
 	case errdefs.IsInternal(err), errdefs.IsUnavailable(err):
 		kind = ErrEngineFailed

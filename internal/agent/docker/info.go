@@ -4,8 +4,10 @@ import (
 	"context"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/moby/client"
@@ -20,7 +22,8 @@ type Info struct {
 	Arch          string   // as Go names it
 	Kernel        string   // kernel release of its containers
 	Rootless      bool     // it runs as an unprivileged user
-	Remapped      bool     // user namespaces: root in containers is another user outside
+	Remapped      bool     // one user namespace for all containers: root in them is another user outside
+	RemappedTo    int      // that user, if it is Remapped and the engine says so
 	CgroupDriver  string   // cgroupfs, systemd or none
 	CgroupVersion string   // 1 or 2
 	Storage       string   // such as overlay2
@@ -63,6 +66,13 @@ func Sockets(home, runtimeDir string) (docker, podman []string) {
 		}
 	}
 	return docker, podman
+}
+
+// IsLocal reports whether the containers of the engine at host appear to be processes of this machine's kernel; those of a desktop engine run in a
+// virtual machine.
+func (i *Info) IsLocal(host string) bool {
+	kernel, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	return err == nil && strings.HasPrefix(host, "unix://") && strings.TrimSpace(string(kernel)) == i.Kernel
 }
 
 // Ping checks whether the engine answers. If its API version has changed since the last Ping, it negotiates the version again.
@@ -111,6 +121,10 @@ func (e *Engine) Info(ctx context.Context) (*Info, error) {
 	for _, option := range info.SecurityOptions {
 		a.Rootless = a.Rootless || strings.HasPrefix(option, "name=rootless")
 		a.Remapped = a.Remapped || strings.HasPrefix(option, "name=userns")
+	}
+	if a.Remapped { // the folder is called UID.GID
+		uid, _, _ := strings.Cut(filepath.Base(a.Root), ".")
+		a.RemappedTo, _ = strconv.Atoi(uid) // 0 if it is not
 	}
 	return a, nil
 }

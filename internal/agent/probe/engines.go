@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster/internal/agent/docker"
+	"github.com/muster-dev/muster/internal/agent/userns"
 )
 
 // Engine is a container engine that this user may use.
@@ -23,9 +24,16 @@ type Engine struct {
 	Socket   string   `json:"socket,omitempty"` // if it is used through its API
 	Tool     string   `json:"tool,omitempty"`   // the path of its program, if only that answers
 	Rootless bool     `json:"rootless,omitempty"`
-	Remapped bool     `json:"remapped,omitempty"` // user namespaces: root in containers is another user outside
-	Runtimes []string `json:"runtimes,omitempty"` // such as runc, nvidia
-	GPUs     []string `json:"gpus"`               // vendors of GPUs that containers can use: by a runtime or by CDI
+	Remapped bool     `json:"remapped,omitempty"`        // user namespaces: root in containers is another user outside
+	Users    *Users   `json:"user_namespaces,omitempty"` // of the containers of tasks; nil if it runs none
+	Runtimes []string `json:"runtimes,omitempty"`        // such as runc, nvidia
+	GPUs     []string `json:"gpus"`                      // vendors of GPUs that containers can use: by a runtime or by CDI
+}
+
+// Users says which user namespaces the containers of tasks have.
+type Users struct {
+	Of  userns.Mode `json:"of"`            // container: each its own; engine: that of the engine; none
+	Why string      `json:"why,omitempty"` // not each its own
 }
 
 // RunsTasks reports whether workers on that operating system can run tasks with the engine: through its API, so a program is not enough.
@@ -33,15 +41,15 @@ func (e *Engine) RunsTasks(os string) bool {
 	return e.Socket != "" || os == "windows" && e.Name == "docker" // its API is at a named pipe
 }
 
-// engines returns the engines that answer. A note explains why one that exists does not.
-func (h *host) engines(ctx context.Context) (found []Engine, notes []string) {
+// engines returns the engines that answer, for a worker with this data directory. A note explains why one that exists does not.
+func (h *host) engines(ctx context.Context, data string) (found []Engine, notes []string) {
 	found = []Engine{}
 	cdi := h.cdi()
 	byTool := func(name string, parse func([]byte, []string) (*Engine, error), args ...string) func() (*Engine, error) {
 		return func() (*Engine, error) { return h.queryEngine(ctx, name, parse, cdi, args...) }
 	}
 	bySocket := func(name string, sockets []string) func() (*Engine, error) {
-		return func() (*Engine, error) { return firstSocket(ctx, name, sockets, cdi) }
+		return func() (*Engine, error) { return firstSocket(ctx, name, sockets, cdi, data) }
 	}
 	infoArgs := []string{"info", "--format", "{{json .}}"}
 	queries := []func() (*Engine, error){byTool("docker", parseDocker, infoArgs...)}
@@ -94,10 +102,10 @@ func chosenSocket(addr string, all []string) []string {
 }
 
 // firstSocket returns the first engine that answers at one of the sockets, or why the first socket that exists has none.
-func firstSocket(ctx context.Context, name string, sockets []string, cdi []string) (*Engine, error) {
+func firstSocket(ctx context.Context, name string, sockets []string, cdi []string, data string) (*Engine, error) {
 	var reason error
 	for _, socket := range sockets {
-		e, err := querySocket(ctx, socket, cdi)
+		e, err := querySocket(ctx, socket, cdi, data)
 		switch {
 		case err == nil:
 			return e, nil
@@ -117,7 +125,7 @@ func firstSocket(ctx context.Context, name string, sockets []string, cdi []strin
 const socketTimeout = 5 * time.Second
 
 // querySocket queries the engine at a socket through Docker's API, which Podman has as well.
-func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, error) {
+func querySocket(ctx context.Context, socket string, cdi []string, data string) (*Engine, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, socketTimeout, fmt.Errorf("no answer within %s", socketTimeout))
 	defer cancel()
 	info, err := docker.Query(ctx, "unix://"+socket)
@@ -129,6 +137,8 @@ func querySocket(ctx context.Context, socket string, cdi []string) (*Engine, err
 	}
 	e := &Engine{Name: info.Name, Version: strings.TrimPrefix(info.Version, "v"), Socket: socket, Rootless: info.Rootless, Remapped: info.Remapped, Runtimes: info.Runtimes}
 	e.setGPUs(len(info.CDI) > 0, cdi)
+	users := userns.Describe("unix://"+socket, info, data)
+	e.Users = &Users{users.Mode, users.Why}
 	return e, nil
 }
 

@@ -129,7 +129,7 @@ func TestEngineAtSocket(t *testing.T) {
 		{"none", []string{"/nowhere/docker.sock"}, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			e, err := firstSocket(t.Context(), "docker", tc.sockets, nil)
+			e, err := firstSocket(t.Context(), "docker", tc.sockets, nil, t.TempDir())
 			if (e == nil) != (tc.engine == "") || e != nil && (e.Name != tc.engine || e.Version == "" || e.Socket == "") {
 				t.Errorf("got %+v", e)
 			}
@@ -150,7 +150,7 @@ func TestHangingEngine(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := querySocket(ctx, socket+".2", nil); err == nil {
+	if _, err := querySocket(ctx, socket+".2", nil, t.TempDir()); err == nil {
 		t.Error("a socket that never responds counts as an engine")
 	}
 }
@@ -169,7 +169,7 @@ func TestEngines(t *testing.T) {
 		return map[string]string{"DOCKER_HOST": "unix://" + socket, "CONTAINER_HOST": "ssh://elsewhere"}[name]
 	}
 	h.toolTimeout = time.Minute // a script answers late where all is slow
-	found, notes := h.engines(t.Context())
+	found, notes := h.engines(t.Context(), t.TempDir())
 	if len(found) != 2 || found[0].Name != "docker" || found[0].Socket != socket || found[1].Name != "podman" || found[1].Tool == "" {
 		t.Errorf("found %+v", found)
 	}

@@ -42,7 +42,7 @@ func TestEnginesAreQueriedConcurrently(t *testing.T) {
 	programs(t, map[string]string{"podman": meet("podman", "nerdctl"), "nerdctl": meet("nerdctl", "podman")})
 	h := thisHost()
 	h.toolTimeout = time.Minute
-	_, notes := h.engines(t.Context())
+	_, notes := h.engines(t.Context(), t.TempDir())
 	failed := 0
 	for _, note := range notes {
 		if strings.Contains(note, "failed") {

@@ -186,7 +186,7 @@ func (p *Probe) queries() []query {
 		fact("models", "the models", func(f *Facts) *[]ModelCache { return &f.Models }, func(ctx context.Context) ([]ModelCache, []string) { return h.models(ctx), nil }),
 	}
 	if p.cfg.Engine != NoEngine {
-		all = append(all, fact("engines", "the container engines", func(f *Facts) *[]Engine { return &f.Engines }, h.engines))
+		all = append(all, fact("engines", "the container engines", func(f *Facts) *[]Engine { return &f.Engines }, func(ctx context.Context) ([]Engine, []string) { return h.engines(ctx, data) }))
 	}
 	if p.cfg.Isolation != nil {
 		all = append(all, fact("limits", "the limits of tasks", func(f *Facts) **Limits { return &f.Limits }, func(context.Context) (*Limits, []string) {

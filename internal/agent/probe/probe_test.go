@@ -214,7 +214,7 @@ func TestKeys(t *testing.T) {
 				ECC:     &count, Faults: []string{"f"}, Processes: []gpu.Process{{PID: 1, Name: "n", Graphics: true}},
 			},
 		}},
-		Engines: []Engine{{Name: "n", Version: "v", Socket: "s", Tool: "t", Rootless: true, Runtimes: []string{"r"}, GPUs: []string{"nvidia"}}},
+		Engines: []Engine{{Name: "n", Version: "v", Socket: "s", Tool: "t", Rootless: true, Remapped: true, Users: &Users{"engine", "w"}, Runtimes: []string{"r"}, GPUs: []string{"nvidia"}}},
 		Python:  []Python{{Path: "p", Version: "v", Default: true, Source: "o", Packages: map[string]string{"torch": "1"}, Torch: "cpu"}},
 		UV:      &UV{Path: "p", Version: "v"},
 		Models:  []ModelCache{{Library: "o", Path: "p", Models: []string{"m"}, Partial: true}},

@@ -12,6 +12,7 @@ import (
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/sessiontoken"
+	"github.com/muster-dev/muster/internal/artifacturl"
 	"github.com/muster-dev/muster/internal/oidc"
 	"github.com/muster-dev/muster/internal/ratelimit"
 	"github.com/muster-dev/muster/internal/store"
@@ -31,6 +32,7 @@ type Config struct {
 	Pin      string         // fingerprint of the server's certificate authority, which new keys end in; "" for none
 	URL      string         // public URL of the server; "" takes that of each request
 	SignIn   *oidc.Provider // signs users in; nil for none
+	URLs     *artifacturl.Signer
 }
 
 // Jobs reads jobs.

@@ -6,12 +6,14 @@ import (
 	"encoding/base64"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/api/caller"
 	"github.com/muster-dev/muster/internal/api/keyring"
 	"github.com/muster-dev/muster/internal/api/rest"
 	"github.com/muster-dev/muster/internal/api/wire"
+	"github.com/muster-dev/muster/internal/artifacturl"
 	"github.com/muster-dev/muster/internal/auth"
 	"github.com/muster-dev/muster/internal/connlimit"
 )
@@ -26,9 +28,12 @@ func (a *Access) sessionRoutes(rr *rest.Router) {
 		Summary: "Sign out a browser: remove the cookie, and end the user's sign-in if it was one with an OpenID Connect provider"}, a.deleteSession)
 }
 
-// Identify authenticates a request by its Authorization header or, if it has none and cookies are allowed, by the cookie of a browser session. With a
+// Identify authenticates a request by the signature of its URL or else by its Authorization header or, if it has none and cookies are allowed, by the cookie of a browser session. With a
 // cookie it rejects changes that a page of another site requests, because browsers send cookies with such requests, too.
 func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyring.ActiveKey, error) {
+	if artifacturl.IsSigned(r.URL) {
+		return a.identifyURL(r)
+	}
 	token := auth.Bearer(r.Header.Get("Authorization"))
 	if len(r.Header["Authorization"]) == 0 && cookies {
 		if token = cookieToken(r); token != "" {
@@ -38,6 +43,16 @@ func (a *Access) Identify(r *http.Request, cookies bool) (auth.Principal, *keyri
 		}
 	}
 	return a.Ring.Authenticate(r.Context(), connlimit.RemoteAddr(r.RemoteAddr), token)
+}
+
+// identifyURL authenticates a request whose URL is signed. Its caller may only read one file.
+func (a *Access) identifyURL(r *http.Request) (auth.Principal, *keyring.ActiveKey, error) {
+	scope, err := a.URLs.Verify(r.URL, time.Now())
+	if err != nil {
+		return auth.Principal{}, nil, cmp.Or(a.Limits.AllowAddress(r.Context(), connlimit.RemoteAddr(r.RemoteAddr)), err)
+	}
+	p := auth.Principal{Name: "URL of an artifact", Role: auth.Viewer, Job: scope.Task.Job, File: scope.SHA256, Expires: scope.Expires}
+	return p, a.Ring.OfJob(scope.Task.Job), nil
 }
 
 // checkOrigin rejects a change that a page of another origin requests.
@@ -61,8 +76,8 @@ func cookieToken(r *http.Request) string {
 	return string(token)
 }
 
-// overTLS reports whether a browser sent a request over TLS, maybe to a proxy.
-func overTLS(r *http.Request) bool {
+// OverTLS reports whether a browser sent a request over TLS, maybe to a proxy.
+func OverTLS(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
@@ -70,7 +85,7 @@ func overTLS(r *http.Request) bool {
 func sessionCookie(r *http.Request, token string, expires muster.Time) http.Cookie {
 	c := http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
 		Name: wire.CookieSession, Value: base64.RawURLEncoding.EncodeToString([]byte(token)), Path: "/",
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: overTLS(r),
+		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: OverTLS(r),
 	}
 	switch {
 	case token == "":

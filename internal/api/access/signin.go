@@ -68,7 +68,7 @@ func (a *Access) getSignIn(ctx context.Context, _ *struct{}) (*rest.Response[wir
 // signInCookie returns the cookie of a sign-in in progress; "" removes it. The provider's page sends the browser back, so that it cannot be strict.
 func signInCookie(r *http.Request, value string) *http.Cookie {
 	c := &http.Cookie{ //nolint:gosec // without TLS a browser would refuse a secure cookie
-		Name: cookieSignIn, Value: value, Path: PathSignIn, MaxAge: int(oidc.SignInTimeout / time.Second), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: overTLS(r),
+		Name: cookieSignIn, Value: value, Path: PathSignIn, MaxAge: int(oidc.SignInTimeout / time.Second), HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: OverTLS(r),
 	}
 	if value == "" {
 		c.MaxAge = -1
@@ -81,7 +81,7 @@ func (a *Access) callbackURL(r *http.Request) string {
 	base := strings.TrimSuffix(a.URL, "/")
 	if base == "" {
 		scheme := "http"
-		if overTLS(r) {
+		if OverTLS(r) {
 			scheme = "https"
 		}
 		base = scheme + "://" + r.Host

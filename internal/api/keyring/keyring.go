@@ -25,6 +25,8 @@ const (
 	cacheTTL      = 30 * time.Second
 	// maxSeen is the number of tokens that were valid once and are looked up again also from addresses that send many invalid ones.
 	maxSeen = 10_000
+	// maxJobs is the number of jobs whose requests with signed URLs are counted.
+	maxJobs = 1_000
 )
 
 // Tokens verifies the tokens of workers' sessions.
@@ -41,6 +43,7 @@ type Ring struct {
 	limits *ratelimit.Limiter
 	seen   *lru.Cache[string, struct{}] // hashes of tokens that were valid, and of public keys
 	recall sync.Once                    // of the workers' keys
+	ofJobs *lru.Cache[muster.JobID, *ActiveKey]
 
 	mu     sync.Mutex
 	epoch  int // counts revocations: a key that was read before one is not cached after it
@@ -57,7 +60,15 @@ type cachedKey struct {
 
 // New returns a Ring for the keys of a store, and the session tokens of workers. Requests without a valid key, and those of each key, have limits, which may be nil.
 func New(keys store.KeyStore, tokens Tokens, limits *ratelimit.Limiter, log *slog.Logger) *Ring {
-	return &Ring{keys: keys, tokens: tokens, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}, quarantined: map[string]string{}}
+	return &Ring{keys: keys, tokens: tokens, log: log, limits: limits, seen: lru.NewCounted[string, struct{}](maxSeen), cache: map[string]cachedKey{}, active: map[string]*ActiveKey{}, quarantined: map[string]string{}, ofJobs: lru.NewCounted[muster.JobID, *ActiveKey](maxJobs)}
+}
+
+// OfJob returns what counts the requests with signed URLs of the artifacts of a job, which have no key. It never ends.
+func (r *Ring) OfJob(job muster.JobID) *ActiveKey {
+	if k, ok := r.ofJobs.Get(job); ok {
+		return k
+	}
+	return r.ofJobs.Add(job, newActiveKey(r.limits))
 }
 
 // Authenticate returns the owner of a token that an address sent, and its active key, or an Unauthenticated error. The answer to

@@ -80,7 +80,7 @@ func TaskNote(t *muster.Task) string {
 	case t.State == muster.Succeeded:
 		return ""
 	case t.Message != "":
-		return LocalTimes(t.Message)
+		return Headline(t.Message)
 	case t.Reason == muster.ExitCode && t.ExitCode != nil:
 		return fmt.Sprintf("exit code %d", *t.ExitCode)
 	case t.Reason != muster.NoReason:
@@ -133,6 +133,9 @@ func TaskImage(t *muster.Task, spec *muster.Spec) string {
 	}
 }
 
+// Headline is muster.Headline with local times.
+func Headline(message string) string { return LocalTimes(muster.Headline(message)) }
+
 // FormatAttempt formats the outcome of an attempt.
 func FormatAttempt(a *muster.Attempt, now time.Time) string {
 	text := "running"
@@ -150,7 +153,7 @@ func FormatAttempt(a *muster.Attempt, now time.Time) string {
 	}
 	switch {
 	case a.Message != "":
-		text += ": " + LocalTimes(a.Message)
+		text += ": " + Headline(a.Message)
 	case a.ExitCode != nil && *a.ExitCode != 0:
 		text += fmt.Sprintf(": exit code %d", *a.ExitCode)
 	}

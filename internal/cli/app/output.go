@@ -312,6 +312,14 @@ type Details struct {
 // Add adds a line.
 func (f *Details) Add(name, value string) { f.AddPainted(name, term.Plain, value) }
 
+// AddLines adds a text of several lines.
+func (f *Details) AddLines(name, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		f.Add(name, line)
+		name = ""
+	}
+}
+
 // AddPainted adds a line whose value has a style.
 func (f *Details) AddPainted(name string, style term.Style, value string) {
 	if value != "" {

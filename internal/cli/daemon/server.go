@@ -86,7 +86,7 @@ func (c *serverConfig) flags() []cli.Flag {
 			app.Option{Name: "output", Short: "o", Value: "format", Usage: "Format of the startup message: text, or json for one line with url, admin_token and join_token"}.EnumVar(&c.output, "text", "json"),
 			app.Var(app.Option{Name: "worker-addresses", Value: "networks", Usage: "Networks of accepted worker addresses (--address), such as 203.0.113.0/24, private, none or any; a worker's source address is always accepted"}.WithEnv(),
 				&c.workerAddresses, parseNetworks, formatNetworks),
-			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications; browsers may reach it by this name only, and by --allow-host"}.WithEnv().StringVar(&c.publicURL),
+			app.Option{Name: "url", Value: "url", Usage: "Public URL of the server, for links in notifications and URLs of artifacts; browsers may reach it by this name only, and by --allow-host"}.WithEnv().StringVar(&c.publicURL),
 			app.Option{Name: "allow-host", Value: "name", Usage: "Another name by which browsers may reach the server, such as muster.lab.example or .lab.example; may be repeated"}.WithEnv().ListVar(&c.allowHosts),
 			app.Option{Name: "rate-limit", Value: "n", Usage: "Requests per second with one API key; 0 for no limit"}.WithEnv().IntVar(&c.rateLimits.PerKey, 0, maxRate),
 			app.Option{Name: "rate-limit-address", Value: "n", Usage: "Requests per second without a valid API key from one address or IPv6 /64; 0 for no limit"}.WithEnv().IntVar(&c.rateLimits.PerAddress, 0, maxRate),

@@ -34,8 +34,10 @@ func newWorkerOptions() workerOptions {
 	return workerOptions{shutdownGrace: muster.Duration(30 * time.Second), hostPolicy: newHostPolicyOptions(), isolation: newIsolationOptions()}
 }
 
+const groupWorker = "Worker"
+
 func (c *workerOptions) flags() []cli.Flag {
-	const group = "Worker"
+	const group = groupWorker
 	w := &c.worker
 	return slices.Concat([]cli.Flag{
 		app.Option{Name: "name", Usage: "Name of the worker (default: the host name)", Group: group}.WithEnv().StringVar(&w.Name),
@@ -44,6 +46,7 @@ func (c *workerOptions) flags() []cli.Flag {
 		app.Option{Name: "price", Usage: "Price per hour; jobs can set a maximum", Group: group}.WithEnv().FloatVar(&w.Price, 1e9),
 		app.Option{Name: "address", Usage: "Host name or IP address where other workers reach this one (default: the source address of its connection)", Group: group}.WithEnv().StringVar(&w.Address),
 		app.Option{Name: "slots", Usage: "Maximum number of concurrent tasks that request no CPUs (default: two per core, at least 4)", Group: group}.WithEnv().IntVar(&w.Slots, 1, 1<<16),
+		app.Option{Name: "max-tasks", Usage: "Maximum number of concurrent tasks, whatever they request (default: unlimited)", Group: group}.WithEnv().IntVar(&w.MaxTasks, 1, 1<<20),
 		app.Option{Name: "cpus", Usage: "Number of CPU cores to offer (default: all)", Group: group}.WithEnv().FloatVar(&w.CPUs, 1<<16),
 		app.Option{Name: "memory", Usage: "Memory to offer, such as 12GiB (default: all)", Group: group}.WithEnv().SizeVar(&w.Memory),
 		app.Option{Name: "cache", Usage: "Size of the cache of downloaded files (default: " + muster.Size(transfer.DefaultBudget).String() + ")", Group: group}.WithEnv().SizeVar(&w.Cache),
@@ -165,6 +168,7 @@ func (c *workerConfig) flags() []cli.Flag {
 		app.Option{Name: "server", Value: "url", Usage: "Server URL or name of a context (default: the current context)", Complete: remote.CompleteContexts}.WithEnv().StringVar(&c.server),
 	}, app.Option{Name: "token", Env: "MUSTER_JOIN_TOKEN", Usage: "Join token, needed once (default: the one saved for the server)"}.SecretVars(&c.token, "join token"), []cli.Flag{
 		app.Option{Name: "data", Value: "path", Usage: "Data directory (default: muster/worker in the user's data directory)"}.WithEnv().StringVar(&c.data),
+		app.Option{Name: "heartbeat", Usage: "Heartbeat interval, 1s to 5m; after three silent ones the worker is unreachable (default: the server's)", Group: groupWorker}.WithEnv().DurationVar(&c.worker.Heartbeat),
 	}, c.workerOptions.flags(), c.TelemetryFlags(), c.Flags())
 }
 

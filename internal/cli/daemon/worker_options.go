@@ -177,6 +177,8 @@ func (c *policyOptions) flags(group string) []cli.Flag {
 		policyListVar(option("allow-env", "Environment variables that tasks may set, with * as a wildcard, such as 'HF_*' (default: all)"), &c.Env, policy.ParseVariable),
 		policyListVar(option("allow-secrets", "Secrets that tasks may have here, with * as a wildcard, such as 'HF_*', or none (default: all)"), &c.Secrets, policy.ParseVariable),
 		option("allow-host-network", "Let containers use the host's network").BoolVar(&c.HostNetwork),
+		option("task-timeout", "Timeout of tasks that set none (default: --max-task-timeout)").DurationVar(&c.TaskTimeout),
+		option("max-task-timeout", "Refuse tasks with a longer timeout (default: unlimited)").DurationVar(&c.MaxTaskTimeout),
 		app.Option{Name: "trust-keys", Value: "path", Usage: "File with SSH public keys, as authorized_keys or allowed_signers: run only jobs that one of them signed, whatever the server says", Group: group}.WithEnv().StringVar(&c.trustKeys),
 	}
 }

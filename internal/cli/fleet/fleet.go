@@ -109,7 +109,7 @@ func (c *workersConfig) columns() []term.Column {
 
 func workerRow(w muster.Worker, now time.Time) []string {
 	return []string{
-		w.Name, string(w.ID), app.WorkerStatus(&w), health(&w), strconv.Itoa(w.Running),
+		w.Name, string(w.ID), app.WorkerStatus(&w), health(&w), running(&w),
 		freeOfTotal(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }),
 		freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }),
 		app.FormatDevices(w.Resources.GPUs), strings.Join(w.Tags, " "), app.Age(w.LastSeenAt, now),
@@ -117,6 +117,15 @@ func workerRow(w muster.Worker, now time.Time) []string {
 		freeOfTotal(w, func(r *muster.Resources) string { return strconv.Itoa(r.Slots) }),
 		strconv.FormatFloat(w.Price, 'g', -1, 64), w.Version, strings.Join(w.Kinds, " "),
 	}
+}
+
+// running formats how many tasks a worker runs, with its maximum if it has one.
+func running(w *muster.Worker) string {
+	n := strconv.Itoa(w.Running)
+	if most := w.Resources.MaxTasks; most > 0 {
+		n += "/" + strconv.Itoa(most)
+	}
+	return n
 }
 
 // health formats the health score of a worker.

@@ -48,6 +48,9 @@ func (a *runner) drawWorker(w muster.Worker) error {
 	f.Add("deadline", formatDeadline(&w, now))
 	f.Add("version", w.Version)
 	f.Add("address", w.Address)
+	if w.Heartbeat > 0 {
+		f.Add("heartbeat", "every "+w.Heartbeat.String())
+	}
 	f.Add("running", strings.TrimSpace(strconv.Itoa(w.Running)+"  "+formatTasks(w.Tasks, w.Running)))
 	f.Add("cpus", freeOfTotal(w, func(r *muster.Resources) string { return strconv.FormatFloat(r.CPUs, 'g', 4, 64) }))
 	f.Add("memory", freeOfTotal(w, func(r *muster.Resources) string { return r.Memory.String() }))

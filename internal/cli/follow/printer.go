@@ -180,6 +180,8 @@ func formatOutcome(a *muster.Attempt) string {
 		return string(a.Outcome)
 	case message == "":
 		return string(a.Reason)
+	case a.Reason == muster.Signal:
+		return string(a.Reason) + ": " + term.Sanitize(app.Headline(a.Message)) // its output has been printed
 	default:
 		return string(a.Reason) + ": " + message
 	}

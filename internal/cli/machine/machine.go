@@ -14,6 +14,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/userns"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/policy"
@@ -339,6 +340,11 @@ func (d *renderer) limits(title string) error {
 		}
 		d.addWrapped(&f, limit.name, text)
 	}
+	for _, e := range d.f.Engines {
+		if e.Users != nil {
+			d.addWrapped(&f, "root in containers", e.Name+": "+describeUsers(e.Users))
+		}
+	}
 	f.Add("control groups", strings.TrimSpace(l.Cgroups+" "+strings.Join(l.Controllers, " ")))
 	if l.Landlock > 0 {
 		f.Add("landlock", "version "+strconv.Itoa(l.Landlock))
@@ -351,10 +357,25 @@ func (d *renderer) limits(title string) error {
 	return d.details(title, &f)
 }
 
+// describeUsers says who root in an engine's containers is outside.
+func describeUsers(u *probe.Users) string {
+	switch u.Of {
+	case userns.Own:
+		return "each container has a user namespace of its own"
+	case userns.Shared:
+		return u.Why
+	default:
+		return "root of the machine: " + u.Why
+	}
+}
+
 func (d *renderer) offer(title string) error {
 	f := app.Details{App: d.app}
 	r := &d.f.Resources
 	d.addWrapped(&f, "offers", fmt.Sprintf("%g cpus, %d slots, %s memory, %s disk, %d gpus", r.CPUs, r.Slots, r.Memory, r.Disk, len(r.GPUs)))
+	if r.MaxTasks > 0 {
+		d.addWrapped(&f, "max tasks", strconv.Itoa(r.MaxTasks)+" at once")
+	}
 	d.addWrapped(&f, "tags", strings.Join(d.f.Tags, " "))
 	d.addWrapped(&f, "kinds", cmp.Or(strings.Join(d.kinds.Offered, " "), policy.NoneKeyword))
 	for _, w := range d.kinds.Withheld {

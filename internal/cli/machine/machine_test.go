@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster/internal/agent/gpu"
 	"github.com/muster-dev/muster/internal/agent/isolation"
 	"github.com/muster-dev/muster/internal/agent/probe"
+	"github.com/muster-dev/muster/internal/agent/userns"
 	"github.com/muster-dev/muster/internal/cli/app"
 	"github.com/muster-dev/muster/internal/cli/term"
 	"github.com/muster-dev/muster/internal/workerd"
@@ -49,7 +50,7 @@ func TestDraw(t *testing.T) {
 			},
 			{GPU: muster.GPU{UUID: "GPU-2", Index: 1, Name: "GB10"}},
 		},
-		Engines: []probe.Engine{{Name: "docker", Version: "24.0.7", Socket: "/var/run/docker.sock", Rootless: true, Runtimes: []string{"nvidia", "runc"}, GPUs: []string{"nvidia"}}},
+		Engines: []probe.Engine{{Name: "docker", Version: "24.0.7", Socket: "/var/run/docker.sock", Rootless: true, Users: &probe.Users{Of: userns.None, Why: "it has no ids"}, Runtimes: []string{"nvidia", "runc"}, GPUs: []string{"nvidia"}}},
 		Python:  []probe.Python{{Path: "/usr/bin/python3", Version: "3.11.2", Default: true, Packages: map[string]string{"torch": "2.4.0", "numpy": "2.0.1"}, Torch: "cuda 12.1"}},
 		UV:      &probe.UV{Path: "/usr/bin/uv", Version: "0.4.1"},
 		Models:  []probe.ModelCache{{Library: "huggingface", Path: "/root/.cache", Size: 5 << 30, Models: []string{"a", "b", "c", "d", "e", "f"}, Partial: true}},
@@ -64,7 +65,7 @@ func TestDraw(t *testing.T) {
 		"16GiB, 10GiB available, limited to 8GiB; swap 1GiB, 512MiB free", "the worker's data", "read-only",
 		"NETWORK (transfers limited to 20MiB/s)", "2.5Gbit/s", "100Mbit/s", "GPUS (probed in 43ms)", "3GiB/24GiB", "50%", "61°C", "143/300W", "shared",
 		"XID 79: it has fallen off the bus, MIG 1g.6gb, 2 memory errors, used by 1", "nvidia runc", "rootless", "numpy 2.0.1, torch 2.4.0 (cuda 12.1)",
-		"builds environments", "over 5GiB", "a b c d e …", "monitored; a task above it is killed: no quota", "version 5", "tasks run as    tasks",
+		"builds environments", "over 5GiB", "a b c d e …", "monitored; a task above it is killed: no quota", "version 5", "tasks run as        tasks", "root in containers  docker: root of the machine: it has no ids\n",
 		"offers       3.5 cpus, 7 slots, 8GiB memory, 1TiB disk, 0 gpus\n", "tags         linux gpu\n", "kinds        echo process\n", "not offered  data, training: the interpreter lacks pandas\n", "not offered  kinds/x: no program\n", "start its service if it is wanted\n",
 	} {
 		if !strings.Contains(text, want) {

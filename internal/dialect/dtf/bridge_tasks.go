@@ -393,5 +393,5 @@ func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) strin
 	if len(tail) > 16<<10 {
 		tail = strings.ToValidUTF8(tail[len(tail)-16<<10:], "")
 	}
-	return reason + "\n" + tail
+	return muster.Headline(reason) + "\n" + tail
 }

@@ -148,10 +148,10 @@ func (b *Bridge) Finish(ctx context.Context, j bridge.Job, end bridge.FinalRepor
 	}
 }
 
-// failureText is the message of a failure: for a program's own one with the last line that it printed, which mostly says more.
+// failureText is the message of a failure. For that of a program which printed nothing on standard error it has the last line of its output.
 func (b *Bridge) failureText(ctx context.Context, end *bridge.FinalReport) string {
 	message := end.Message()
-	if t := end.Task(); t == nil || t.Reason != muster.ExitCode {
+	if t := end.Task(); t == nil || t.Reason != muster.ExitCode || t.ExitCode == nil || message != fmt.Sprintf("exit code %d", *t.ExitCode) {
 		return message
 	}
 	tail, err := end.LogTail(ctx, "", tailLines)

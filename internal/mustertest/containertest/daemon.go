@@ -52,6 +52,7 @@ func StartDaemon(tb testing.TB, flags ...string) *Daemon {
 	testkit.NoError(tb, err)
 	d := &Daemon{tb: tb, dir: dir, flags: flags}
 	tb.Cleanup(d.cleanup)
+	testkit.NoError(tb, os.Chmod(dir, 0o711)) //nolint:gosec // users to whom root is mapped come through it
 	testkit.NoError(tb, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o600))
 	d.addBridge()
 	d.Restart()

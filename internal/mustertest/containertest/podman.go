@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -16,8 +18,9 @@ import (
 
 // StartPodman starts the service of a Podman with folders of its own, which takes registries on loopback as they
 // are and makes control groups itself, and returns its address. It ends with the test, with all that
-// it has. Where there is no Podman, or this user may not start one, the test skips.
-func StartPodman(tb testing.TB) string {
+// it has. Where there is no Podman, or this user may not start one, the test skips. by is a command that executes the arguments that follow, such as unshare --mount;
+// empty for none.
+func StartPodman(tb testing.TB, by ...string) string {
 	tb.Helper()
 	program, err := exec.LookPath("podman")
 	if err != nil || os.Geteuid() != 0 || testing.Short() {
@@ -49,15 +52,16 @@ func StartPodman(tb testing.TB) string {
 		options = append(options, "--runtime", "runc")
 	}
 	var out bytes.Buffer
-	run := func(ctx context.Context, arguments ...string) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, program, append(options, arguments...)...)
+	run := func(ctx context.Context, by []string, arguments ...string) *exec.Cmd {
+		argv := slices.Concat(by, []string{program}, options, arguments)
+		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
 		cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+registries, "CONTAINERS_CONF="+limits)
 		return cmd
 	}
 	host := "unix://" + filepath.Join(dir, "sock")
 	serviceCtx, stop := context.WithCancel(context.Background())
-	service := run(serviceCtx, "system", "service", "--time=0", host)
+	service := run(serviceCtx, by, "system", "service", "--time=0", host)
 	service.Cancel = func() error { return service.Process.Signal(os.Interrupt) }
 	service.WaitDelay = 30 * time.Second
 	if err := service.Start(); err != nil {
@@ -65,13 +69,15 @@ func StartPodman(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		stop()
-		_ = service.Wait() // it was asked to end
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		out.Reset()
-		if err := run(ctx, "rm", "--all", "--force", "--time=0", "--volumes").Run(); err != nil {
-			tb.Errorf("its containers cannot be removed: %v: %s", err, &out)
+		remove := run(ctx, []string{"nsenter", "--mount", "--target", strconv.Itoa(service.Process.Pid)}, "rm", "--all", "--force", "--time=0", "--volumes")
+		remove.Stdout, remove.Stderr = nil, nil
+		text, err := remove.CombinedOutput()
+		stop()
+		_ = service.Wait() // it was asked to end
+		if err != nil {
+			tb.Errorf("its containers cannot be removed: %v: %s", err, text)
 		}
 	})
 	api := API(tb, host)

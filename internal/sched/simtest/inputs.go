@@ -21,9 +21,9 @@ func (w *simulation) newWorker(i int) *worker {
 			Name: []string{"RTX 4090", "MI300X"}[w.rng.IntN(2)], Memory: muster.Size(8+8*w.rng.IntN(3)) << 30,
 		})
 	}
-	tags := []string{"linux"}
+	tags, interval := []string{"linux"}, muster.Duration(0)
 	if w.rng.IntN(2) == 0 {
-		tags = append(tags, "laptop")
+		tags, interval = append(tags, "laptop"), 5*heartbeat/2
 	}
 	kinds := []string{"noop", "process"}
 	if w.rng.IntN(3) > 0 {
@@ -31,7 +31,7 @@ func (w *simulation) newWorker(i int) *worker {
 	}
 	var allow *muster.Allow
 	if w.rng.IntN(3) == 0 {
-		allow = &muster.Allow{Images: []string{"acme/*"}}
+		allow = &muster.Allow{Images: []string{"acme/*"}, MaxTaskTimeout: muster.Duration(time.Hour)}
 	}
 	if w.rng.IntN(3) == 0 {
 		res.MaxTasks = 1 + w.rng.IntN(3)
@@ -39,7 +39,7 @@ func (w *simulation) newWorker(i int) *worker {
 	lacks, projects := w.restrict()
 	return &worker{
 		id: id, runs: map[muster.AttemptID]*execution{}, reports: map[muster.AttemptID]muster.Report{},
-		offer: muster.Worker{Pending: w.rng.IntN(6) == 0, ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, UnsupportedFeatures: lacks, Projects: projects},
+		offer: muster.Worker{Pending: w.rng.IntN(6) == 0, ID: id, Name: string(id), Tags: tags, Kinds: kinds, Resources: res, Allow: allow, UnsupportedFeatures: lacks, Projects: projects, Heartbeat: interval},
 	}
 }
 
@@ -271,6 +271,7 @@ func (w *simulation) setResources(t *muster.TaskSpec) {
 		r.CPUs = 0.5 + float64(w.rng.IntN(3))
 	case 1:
 		r.CPUs, r.Memory = 1, muster.Size(1+w.rng.IntN(4))<<30
+		t.Timeout = muster.Duration(2 * time.Hour) // the owners of some workers allow less
 	case 2:
 		r.GPUs = muster.GPURequest{Count: 1, Memory: muster.Size(1+w.rng.IntN(8)) << 30, Share: w.rng.IntN(2) == 0}
 		t.QueueTimeout = muster.Duration(10 * time.Minute) // there may be no such device

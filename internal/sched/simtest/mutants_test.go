@@ -53,8 +53,8 @@ var mutants = []struct {
 	{
 		name: "a stage starts before its needs have succeeded",
 		file: "internal/sched/condition.go",
-		old:  "ended = ended && n.ended()\n",
-		new:  "ended = ended || n.ended()\n",
+		old:  "case g.unmet.unended > 0:\n",
+		new:  "case g.unmet.unended > 1:\n",
 
 		caught: `attempt \S+ starts before stage-\d is done|stage "stage-\d" of job \d+ has \d+ active tasks before "stage-\d" succeeded`,
 	},
@@ -109,16 +109,16 @@ var mutants = []struct {
 	{
 		name: "when: failed runs without a failure",
 		file: "internal/sched/condition.go",
-		old:  "g.spec().When == muster.WhenFailed && !g.failedBefore()",
-		new:  "g.spec().When == muster.WhenFailed && !g.failedBefore() && g.row.Index > 1000",
+		old:  "g.spec().When == muster.WhenFailed && g.unmet.failed == 0",
+		new:  "g.spec().When == muster.WhenFailed && g.unmet.failed < 0",
 
 		caught: `must be skipped \(when: "failed".* but \d+ start`,
 	},
 	{
 		name: "a stage is not run after failures",
 		file: "internal/sched/condition.go",
-		old:  "!g.spec().RunsAfterFailure() && n.unsuccessful() > 0",
-		new:  "n.unsuccessful() > 0",
+		old:  "g.unmet.unsuccessful > 0 && !g.spec().RunsAfterFailure()",
+		new:  "g.unmet.unsuccessful > 0",
 
 		caught: `must (run|wait) \(when: "(failed|always)".* \d+ are skipped`,
 	},

@@ -212,7 +212,7 @@ func (w *worker) step(now muster.Time) []sched.Event {
 		}
 	}
 	if w.nextRenew <= now {
-		w.nextRenew = now + muster.Time(heartbeat.Std().Milliseconds())
+		w.nextRenew = now + muster.Time(w.offer.Heartbeat.Or(heartbeat).Std().Milliseconds())
 		events = append(events, sched.Renewed{Worker: w.id, Held: w.held(), Load: &muster.Load{CPU: 0.5}})
 	}
 	return events

@@ -24,7 +24,7 @@ const (
 	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
 		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
-	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token, quarantined"
+	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token, quarantined, heartbeat"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject, uses, bounds, approval, joined_by, quarantined"
 )
 
@@ -334,4 +334,5 @@ func (r row) worker(w *muster.Worker) {
 	r.bool(&w.Pending)
 	optText(r, &w.Token)
 	optText(r, &w.Quarantined)
+	optNumber(r, &w.Heartbeat)
 }

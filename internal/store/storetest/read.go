@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/store"
@@ -73,6 +74,7 @@ func workers(t *testing.T, f *fixture) {
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{a, b, c}})
 	c.Name, c.Draining, c.Allow = "zebra", true, &muster.Allow{Images: []string{}} // no image, but every user
 	c.UnsupportedFeatures, c.Projects, c.Resources.MaxTasks = []string{muster.FeatureFiles, muster.FeatureCancel}, []string{"red", ""}, 3
+	c.Heartbeat = muster.Duration(time.Minute)
 	f.mustCommit(t, muster.Rows{Workers: []muster.Worker{c}})
 	got := must(f.Workers(t.Context()))(t)
 	wantEqual(t, "workers", []muster.Worker{b, a, c}, got)

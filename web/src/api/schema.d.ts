@@ -1365,9 +1365,19 @@ export interface components {
             env?: string[] | null;
             host_network?: boolean;
             images?: string[] | null;
+            /**
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
+             * @example 90
+             */
+            max_task_timeout?: number | string;
             mounts?: string[] | null;
             secrets?: string[] | null;
             signed_by?: string[] | null;
+            /**
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
+             * @example 90
+             */
+            task_timeout?: number | string;
             users?: string[] | null;
         };
         Amounts: {
@@ -3471,6 +3481,11 @@ export interface components {
             draining?: boolean;
             free?: components["schemas"]["Resources"];
             health?: components["schemas"]["WorkerHealth"];
+            /**
+             * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
+             * @example 90
+             */
+            heartbeat?: number | string;
             id: string;
             /**
              * Format: date-time
@@ -5741,6 +5756,12 @@ export interface operations {
                 attempt?: number;
                 /** @description let browsers save the file and not show it */
                 download?: boolean;
+                /** @description of a signed URL: when it ends, in seconds since 1970 */
+                expires?: number;
+                /** @description of a signed URL: hash of the file */
+                sha256?: string;
+                /** @description of a signed URL: its signature */
+                signature?: string;
             };
             header?: never;
             path: {

@@ -127,6 +127,9 @@ func (d *definition) prepare(ctx context.Context, a *process.Attempt) ([]string,
 	if d.shared.Deps.AllowPrivateURLs || spec.Network == muster.NetworkAllowlist { // its proxy checks the addresses
 		a.Setenv("MUSTER_ALLOW_PRIVATE", "1")
 	}
+	if d.shared.Deps.Server != "" {
+		a.Setenv("MUSTER_SERVER_URL", d.shared.Deps.Server)
+	}
 	p := taskSetup{d: d, a: a, input: input}
 	if err := p.apply(ctx); err != nil {
 		return nil, err

@@ -53,6 +53,8 @@ type Attempt struct {
 
 	claimedFailure *run.TaskError // from failure.json
 	result         json.RawMessage
+	ownResult      bool // the task wrote result.json
+	defaultResult  bool // the result has only what the log has, too
 	artifacts      []muster.Artifact
 }
 

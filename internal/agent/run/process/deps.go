@@ -16,10 +16,12 @@ type Deps struct {
 	run.Deps
 
 	Transfer         Transfer
-	Logs             run.Logs
-	LogCap           int64 // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
-	LogRate          int64 // bytes per second that a task may print; 0 means run.DefaultLogRate
-	AllowPrivateURLs bool  // scripts may be fetched from private addresses, and through the proxy of the environment
+	Logs             Logs
+	LogCap           int64           // bytes of one attempt's output that are kept, at most; 0 means what the job sets, or muster.DefaultLogCap
+	TaskTimeout      muster.Duration // of tasks that set none; 0 means no timeout
+	LogRate          int64           // bytes per second that a task may print; 0 means run.DefaultLogRate
+	AllowPrivateURLs bool            // scripts may be fetched from private addresses, and through the proxy of the environment
+	Server           string          // URL of the worker's server, from which kinds fetch artifacts whatever its address is
 	Supervisor       run.Supervisor
 	GPUs             run.DeviceAllocator // nil: GPUs are not managed, and tasks see all of them
 	Meter            Meter               // nil: tasks are not measured
@@ -28,6 +30,15 @@ type Deps struct {
 	Access           run.AccessRegistry  // nil: clients cannot reach running attempts
 	Execer           run.Execer          // executes commands in attempts without a container
 	ModelPool        ModelPool           // nil: no models are kept loaded between tasks
+}
+
+// Logs is the worker's local store of output.
+type Logs interface {
+	run.Logs
+	// Open reads records from offset, for a tasklog.Decoder that begins at offset.
+	Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error)
+	// RecordBefore returns the start of a record at or before offset.
+	RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error)
 }
 
 // Transfer moves blobs between the server and the worker.

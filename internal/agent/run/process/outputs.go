@@ -73,9 +73,11 @@ func (a *Attempt) checkFolders() {
 
 func (a *Attempt) readResult() error {
 	b, err := a.readOutFile(resultName, muster.MaxResultSize)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
+	}
+	a.ownResult = true
+	switch {
 	case err != nil:
 		if taskErr, ok := errors.AsType[*run.TaskError](err); ok {
 			return taskErr

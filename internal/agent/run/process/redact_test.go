@@ -180,3 +180,26 @@ func TestSecretsDoNotLeave(t *testing.T) {
 		t.Errorf("%d files, %d events, %v", files, len(recorder.Updates()), err)
 	}
 }
+
+// A value that a failing task prints last is neither in the message nor in the result that it has of its output.
+func TestSecretsDoNotLeaveByTheTail(t *testing.T) {
+	w := runtest.NewEnv(t)
+	x, err := process.New(w.Deps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := muster.AttemptID{Task: muster.TaskID{Job: 1}}
+	for name, text := range encodings(t) {
+		id.N++
+		report := x.Run(t.Context(), &run.Task{
+			Attempt: id, Redact: [][]byte{[]byte(secret)},
+			Spec: &muster.TaskSpec{Run: &muster.Command{Shell: `printf '%s\n' "$VALUE"; printf 'denied: %s\n' "$VALUE" >&2; exit 3`}, Env: map[string]string{"VALUE": text}},
+		}, &runtest.Recorder{})
+		if !strings.HasPrefix(report.Message, "exit code 3: ") || !strings.Contains(report.Message, redact.Mask) || strings.Count(string(report.Result), redact.Mask) < 2 {
+			t.Errorf("%s: the message is %q, the result %s", name, report.Message, report.Result)
+		}
+		if found := leaks(t, append([]byte(report.Message), report.Result...)); len(found) > 0 {
+			t.Errorf("%s: the report has %q", name, found)
+		}
+	}
+}

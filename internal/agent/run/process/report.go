@@ -48,6 +48,9 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	} else if exitErr := a.exitFailure(); exitErr != nil && !isDeviceFault(err) {
 		err = exitErr
 	}
+	if a.exit != nil {
+		err = a.addTails(ctx, &r, err)
+	}
 	if err == nil {
 		r.Outcome = muster.AttemptSucceeded
 		return r
@@ -62,6 +65,28 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 	return r
 }
 
+// addTails adds the ends of the program's output to a failure that only its exit explains, which it returns, and gives a program without a
+// result one. A task that prints nothing costs nothing.
+func (a *Attempt) addTails(ctx context.Context, r *muster.Report, err error) error {
+	failure, ok := errors.AsType[*run.TaskError](err)
+	explain := ok && failure != a.claimedFailure && (failure.Reason == muster.ExitCode || failure.Reason == muster.Signal)
+	ownProgram := (a.executor.kind == muster.KindProcess || a.executor.kind == muster.KindScript) && !a.ownResult && (err == nil || explain)
+	if !explain && !ownProgram {
+		return err
+	}
+	t := a.readTails(ctx)
+	if ownProgram {
+		r.Result = t.result(a.exit.Code)
+		a.defaultResult = r.Result != nil
+	}
+	if explain {
+		explained := *failure
+		explained.Message = t.describe(failure.Message)
+		return &explained
+	}
+	return err
+}
+
 // redactReport replaces the values of secrets in a report.
 func (a *Attempt) redactReport(r *muster.Report) {
 	r.Message = a.redactor.String(r.Message)
@@ -74,7 +99,7 @@ func (a *Attempt) redactReport(r *muster.Report) {
 // report need not be saved.
 func (a *Attempt) isReproducible(r *muster.Report) bool {
 	spec := a.Task.Spec
-	return a.exit != nil && r.Outcome == muster.AttemptSucceeded && len(r.Artifacts) == 0 && r.Result == nil &&
+	return a.exit != nil && r.Outcome == muster.AttemptSucceeded && len(r.Artifacts) == 0 && (r.Result == nil || a.defaultResult) &&
 		len(spec.Outputs) == 0 && spec.Checkpoint == nil && len(a.Task.Grant.GPUs) == 0
 }
 

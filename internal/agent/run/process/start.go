@@ -29,7 +29,7 @@ func (a *Attempt) start(ctx context.Context) error {
 		Attempt: a.Task.Attempt, State: state, Path: path, Argv: a.argv, Env: a.env, Dir: a.Dir,
 		EnvTag: a.envTag(), Events: a.eventsPath(), Isolation: a.isolation, Container: a.container, Stdin: a.stdinPath(),
 		LogCap: a.logCap(), LogRate: a.executor.deps.LogRate,
-		Timeout: spec.Timeout.Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
+		Timeout: a.timeout().Std(), Lease: spec.Disconnect.Grace.Or(muster.DefaultDisconnectGrace).Std(),
 		Kill:   muster.Kill{Signal: cmp.Or(spec.Kill.Signal, muster.DefaultKillSignal), Grace: spec.Kill.Grace.Or(muster.DefaultKillGrace)},
 		Redact: a.Task.Redact,
 	}
@@ -58,6 +58,16 @@ func (a *Attempt) start(ctx context.Context) error {
 	}
 	a.reportStarted()
 	return nil
+}
+
+// timeout returns the task's timeout, or that of the worker's owner for tasks that set none. The log says if it is the owner's.
+func (a *Attempt) timeout() muster.Duration {
+	own := a.executor.deps.TaskTimeout
+	if a.Task.Spec.Timeout > 0 || own == 0 {
+		return a.Task.Spec.Timeout
+	}
+	a.LogLine("the owner of this worker limits tasks without a timeout to " + own.String())
+	return own
 }
 
 // logCap returns how many bytes of the task's output are kept: what the job sets, at most what the worker's owner allows. The log says if

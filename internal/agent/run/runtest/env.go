@@ -112,6 +112,16 @@ func (w *Env) Drop(ctx context.Context, a muster.AttemptID, before int64) error 
 	return w.logs.Drop(ctx, a, before)
 }
 
+// Open implements process.Logs.
+func (w *Env) Open(ctx context.Context, a muster.AttemptID, offset int64) (io.ReadCloser, error) {
+	return w.logs.Open(ctx, a, offset)
+}
+
+// RecordBefore implements process.Logs.
+func (w *Env) RecordBefore(ctx context.Context, a muster.AttemptID, offset int64) (int64, error) {
+	return w.logs.RecordBefore(ctx, a, offset)
+}
+
 // FillDisk makes every later Append fail.
 func (w *Env) FillDisk(err error) {
 	w.mu.Lock()

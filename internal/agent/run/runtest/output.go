@@ -219,6 +219,36 @@ func outputs(t *testing.T, o suite) {
 			want(t, b.done(t, b.task(shell)), muster.AttemptFailed, muster.ResultInvalid, wantMsg)
 		}
 	})
+	o.run(t, "the end of its output is the result of a program that wrote none", func(t *testing.T) {
+		for _, c := range []struct{ shell, result string }{
+			{"true", ""},
+			{"exit 4", ""},
+			{"echo out; printf err >&2", `{"exit_code":0,"stdout":"out\n","stderr":"err"}`},
+			{"echo out; exit 4", `{"exit_code":4,"stdout":"out\n","stderr":""}`},
+			{"echo out; echo x > $MUSTER_OUT/model.pt", `{"exit_code":0,"stdout":"out\n","stderr":""}`},
+			{"echo out; echo 7 > $MUSTER_OUT/result.json; exit 4", "7\n"},
+			{"i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo 345678; done", `{"exit_code":0,"stdout":"` + strings.Repeat(`345678\n`, 4096/7) + `","stderr":"","truncated":true}`},
+		} {
+			if r := b.done(t, b.task(c.shell)); string(r.Result) != c.result {
+				t.Errorf("%s: %.200s, want %.200s", c.shell, r.Result, c.result)
+			}
+		}
+		want(t, b.done(t, b.task("echo out; echo NaN > $MUSTER_OUT/result.json")), muster.AttemptFailed, muster.ResultInvalid, "not valid JSON")
+	})
+	o.run(t, "the last lines of standard error are in the message of a failure", func(t *testing.T) {
+		for shell, message := range map[string]string{
+			"echo no; exit 3":               "exit code 3",
+			"echo why >&2; exit 3":          "exit code 3: why",
+			"echo fine >&2; kill -9 $$":     "ended by SIGKILL*: fine",
+			"seq 100 >&2; echo >&2; exit 3": "exit code 3: 100\n91\n92\n93\n94\n95\n96\n97\n98\n99\n100",
+		} {
+			r := b.done(t, b.task(shell))
+			before, after, _ := strings.Cut(message, "*")
+			if r.Outcome != muster.AttemptFailed || !strings.HasPrefix(r.Message, before) || !strings.HasSuffix(r.Message, after) || after == "" && r.Message != message {
+				t.Errorf("%s: %s %q, want %q", shell, r.Outcome, r.Message, message)
+			}
+		}
+	})
 	o.run(t, "nor through a folder put in the place of one of them", func(t *testing.T) {
 		outside := t.TempDir()
 		for _, name := range []string{"result.json", "model.pt"} {

@@ -347,6 +347,19 @@ func stops(t *testing.T, o suite) {
 			t.Errorf("artifacts %v", r.Artifacts)
 		}
 	})
+	o.run(t, "at the owner's timeout, if it has none", func(t *testing.T) {
+		b := open(t, o, func(e *process.Deps) { e.TaskTimeout = muster.Duration(300 * time.Millisecond) })
+		for _, own := range []muster.Duration{0, -1} {
+			task := b.task("echo ready; exec sleep 1000")
+			task.Spec.Timeout = own
+			r := b.done(t, task)
+			want(t, r, muster.AttemptTimedOut, muster.Timeout, "300ms")
+			b.wantOutput(t, task, tasklog.System, "the owner of this worker limits tasks without a timeout to 300ms\n")
+		}
+		task := b.task("sleep 0.6")
+		task.Spec.Timeout = muster.Duration(Timeout)
+		wantSuccess(t, b.done(t, task))
+	})
 	o.run(t, "by SIGKILL if it ignores SIGTERM and forked away", func(t *testing.T) {
 		b := open(t, o)
 		one, two, three := sleepArg(), sleepArg(), sleepArg()

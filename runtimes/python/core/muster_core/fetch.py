@@ -3,8 +3,9 @@
     path = bring(given["dataset"], "dataset")
 
 A download is written under a temporary name and renamed when it is complete. It only connects to public addresses,
-unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist). Only then it uses a proxy of
-the task's environment: a proxy can reach private addresses, and a job may name any proxy.
+unless the worker's owner allows others (MUSTER_ALLOW_PRIVATE=1, as with network: allowlist), and for signed URLs of artifacts to the
+worker's own server (MUSTER_SERVER_URL). Only in the first case it uses a proxy of the task's environment: a proxy can
+reach private addresses, and a job may name any proxy.
 """
 
 import gzip
@@ -23,7 +24,7 @@ import urllib.parse
 import urllib.request
 import zipfile
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Iterator, Optional, Union
+from typing import Any, BinaryIO, Iterator, Mapping, Optional, Union
 
 from ._task import Fail, log, report
 
@@ -48,11 +49,13 @@ def is_url(where: str) -> bool:
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", where) is not None
 
 
-def bring(where: str, field: str, to: "Optional[Path]" = None, most: int = 100 * GIB) -> Path:
+def bring(
+    where: str, field: str, to: "Optional[Path]" = None, most: int = 100 * GIB, headers: "Optional[Mapping[str, str]]" = None, patience: float = _PATIENCE
+) -> Path:
     """The file or folder that a field of the input names: a path in the task's folder, or a URL that is downloaded to the folder `to`."""
     if is_url(where):
         name = PurePosixPath(urllib.parse.unquote(urllib.parse.urlsplit(where).path)).name or "download"
-        return fetch(where, (to or Path("downloads")) / re.sub(r"[^\w.-]", "_", name)[-100:], field, most=most)
+        return fetch(where, (to or Path("downloads")) / re.sub(r"[^\w.-]", "_", name)[-100:], field, most=most, headers=headers, patience=patience)
     path = Path(where)
     if not path.exists():
         raise Fail("bad_input", f"{field}: {where} is not in the task's folder: add it with files or inputs, or give a URL{_near(path)}")
@@ -68,9 +71,12 @@ def _near(path: Path) -> str:
     return f" ({'it' if path.parent == Path('.') else path.parent} has {', '.join(there[:8])}{more})" if there else ""
 
 
-def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GIB) -> Path:
+def fetch(
+    url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GIB, headers: "Optional[Mapping[str, str]]" = None, patience: float = _PATIENCE
+) -> Path:
     """Download a URL to a file, with progress. An existing file is used if it has the checksum.
 
+    The headers are not sent to other servers that it redirects to. Ends after `patience` seconds without a byte.
     Resumes after a broken connection, at most four times. Raises Fail with bad_input for an error or
     an unexpected content, Unreachable if the server does not answer.
     """
@@ -81,7 +87,7 @@ def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GI
     try:
         for n in range(_TRIES):
             try:
-                _download(url, part, field, most)
+                _download(url, part, field, most, headers or {}, patience)
                 break
             except (OSError, http.client.HTTPException) as e:
                 if getattr(e, "filename", None) is not None or getattr(e, "errno", None) == 28:
@@ -100,9 +106,9 @@ def fetch(url: str, to: Path, field: str, sha256: str = "", most: int = 100 * GI
     return to
 
 
-def _download(url: str, part: Path, field: str, most: int) -> None:
+def _download(url: str, part: Path, field: str, most: int, headers: "Mapping[str, str]", patience: float) -> None:
     have = part.stat().st_size if part.exists() else 0
-    with _opened(url, have, field) as answer:
+    with _opened(url, have, field, headers, patience) as answer:
         if have and answer.status != 206:
             have = 0  # it gives all again
         length = answer.headers.get("Content-Length")
@@ -123,7 +129,8 @@ def _download(url: str, part: Path, field: str, most: int) -> None:
             raise http.client.IncompleteRead(b"", total - have)
 
 
-def _opened(url: str, have: int, field: str) -> Any:
+def _opened(url: str, have: int, field: str, headers: "Mapping[str, str]", patience: float) -> Any:
+    first = _origin(url)
     for _ in range(_REDIRECTS + 1):
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -131,8 +138,12 @@ def _opened(url: str, have: int, field: str) -> Any:
         request = urllib.request.Request(url, headers={"User-Agent": "muster", "Accept-Encoding": "identity"})
         if have:
             request.add_header("Range", f"bytes={have}-")
+        for name, value in headers.items() if _origin(url) == first else ():
+            request.add_header(name, value)
         try:
-            return _opener(parts.hostname, field).open(request, timeout=_PATIENCE)
+            return _opener(url, parts.hostname, field).open(request, timeout=patience)
+        except ValueError as e:  # before anything was sent
+            raise Fail("bad_input", f"{field}: the headers are not valid: {e}") from None
         except urllib.error.HTTPError as e:
             e.close()
             if e.code in (301, 302, 303, 307, 308) and (where := e.headers.get("Location")):
@@ -152,9 +163,16 @@ class _Stay(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _opener(host: str, field: str) -> urllib.request.OpenerDirector:
+def _origin(url: str) -> "tuple[str, Optional[str], Optional[int]]":
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+def _opener(url: str, host: str, field: str) -> urllib.request.OpenerDirector:
     if os.environ.get("MUSTER_ALLOW_PRIVATE") == "1":
         return urllib.request.build_opener(_Stay)
+    if _origin(url) == _origin(os.environ.get("MUSTER_SERVER_URL", "")) and "signature" in urllib.parse.parse_qs(urllib.parse.urlsplit(url).query):
+        return urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay)
 
     def connect(address: "tuple[str, int]", *rest: Any) -> socket.socket:
         # The address that was looked at is the one that is connected to, whatever the name leads to next.

@@ -177,3 +177,40 @@ def test_links_of_an_archive_are_left_out(tmp_path, capsys):
     (tmp_path / "a").write_bytes(archive("tar", "link", link=True))
     assert list(unpack(tmp_path / "a", tmp_path / "to", "data").iterdir()) == []
     assert "link is a link" in capsys.readouterr().out
+
+
+def test_the_workers_own_server_is_reached_for_signed_urls_only(base, monkeypatch, tmp_path):
+    monkeypatch.delenv("MUSTER_ALLOW_PRIVATE")
+    monkeypatch.setenv("MUSTER_SERVER_URL", base)
+    assert fetch(f"{base}/whole?expires=1&signature=x", tmp_path / "x", "data").read_bytes() == CONTENT
+    other = base.replace("127.0.0.1", "localhost")
+    for url in (f"{base}/whole", f"{other}/whole?signature=x", f"{base}/whole?unsigned=signature"):
+        with pytest.raises(Fail, match="not public"):
+            fetch(url, tmp_path / "y", "data")
+
+
+def test_headers_stay_with_the_server_that_they_are_for(base, tmp_path):
+    seen = []
+
+    class Other(Server):
+        def do_GET(self):
+            seen.append((self.path, self.headers.get("Authorization")))
+            if self.path == "/elsewhere":
+                self.send_response(302)
+                self.send_header("Location", f"http://localhost:{self.server.server_port}/whole")
+                self.end_headers()
+                return None
+            return super().do_GET()
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}"
+        for path in ("/moved", "/elsewhere"):
+            fetch(url + path, tmp_path / "x", "data", headers={"Authorization": "Bearer k"})
+        assert seen == [("/moved", "Bearer k"), ("/whole", "Bearer k"), ("/elsewhere", "Bearer k"), ("/whole", None)]
+        with pytest.raises(Fail, match="headers are not valid"):
+            fetch(url, tmp_path / "x", "data", headers={"X": "a\nb"})
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -5,9 +5,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Optional
+from urllib.parse import quote
 
 from muster_core import Fail, log, models
-from muster_core.fetch import bring, is_archive, is_url, unpack
+from muster_core.fetch import bring, is_archive, is_url, shown, unpack
 
 from .settings import Plan
 
@@ -59,19 +60,27 @@ def _folder(name: str, field: str, revision: "Optional[str]") -> Path:
 
 
 def _loaded(load: "Dict[str, Any]") -> Path:
-    where = load.get("url") or load.get("path") or load.get("filename")
+    where = load.get("url") or load.get("path") or (_of_task(load) if load.get("taskId") else load.get("filename"))
     if not where:
-        raise Fail("bad_input", "checkpoint.load: url, path or filename is required")
-    found = bring(where, "checkpoint.load")
+        raise Fail("bad_input", "checkpoint.load: url, path, taskId or filename is required")
+    found = bring(where, "checkpoint.load", headers=load.get("headers"), patience=load.get("timeoutSec") or 60)
     if found.is_file():
-        if not is_archive(found):
-            raise Fail("bad_input", f"checkpoint.load: {where} is neither a folder nor an archive of one")
+        if load.get("archive_format", "auto") == "auto" and not is_archive(found):
+            raise Fail("bad_input", f"checkpoint.load: {shown(where)} is neither a folder nor an archive of one")
         found = _only(unpack(found, Path("loaded"), "checkpoint.load"))
     if load.get("subdir"):
         found = found / load["subdir"]
         if not found.is_dir():
-            raise Fail("bad_input", f"checkpoint.load.subdir: {where} has no folder {load['subdir']}")
+            raise Fail("bad_input", f"checkpoint.load.subdir: {shown(where)} has no folder {load['subdir']}")
     return found
+
+
+def _of_task(load: "Dict[str, Any]") -> str:
+    """The URL at which a host with MLOC's interface has a file of a task."""
+    base = load.get("base_url") or os.environ.get("ORCHESTRATOR_BASE_URL")
+    if not base:
+        raise Fail("bad_input", "checkpoint.load.taskId: set base_url, or ORCHESTRATOR_BASE_URL in env, to the host that has the task's files")
+    return f"{base.rstrip('/')}/api/v1/results/{quote(load['taskId'], safe='')}/files/{quote(load.get('filename') or 'final_model.tar.gz', safe='')}"
 
 
 def _only(folder: Path) -> Path:

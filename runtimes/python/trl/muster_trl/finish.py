@@ -66,6 +66,7 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
     if (accuracy := final.get("evalAccuracy", final.get("evalPreferred"))) is not None:
         data["validation_accuracy"] = accuracy
     archived = {f"{plan.final}_archive": archive.name, f"{plan.final}_archive_bytes": archive.stat().st_size}
+    url = {f"{plan.final}_archive_url": f"artifact://{{{archive.name}}}"}
     made = {
         "jobType": "fine-tuning" if plan.kind == "fine_tuning" else plan.kind,
         "status": "success",
@@ -84,6 +85,7 @@ def result(plan: Plan, trainer: Any, course: Any, began: float, resumed: "Option
         "gradient_accumulation": trainer.args.gradient_accumulation_steps,
         "processes": trainer.args.world_size,
         **archived,
+        **url,
     }
     if checkpoint:
         made["checkpointUrl"] = f"ipfs://{{{checkpoint.name}}}"

@@ -34,6 +34,7 @@ const texts: Readonly<Record<string, string>> = {
   workers: "Is not one of the chosen workers",
   price: "Costs too much",
   owner: "Its owner does not allow it",
+  heartbeat: "Sends heartbeats too rarely",
   "gpu vendor": "Has GPUs of another vendor",
   "gpu model": "Has other GPU models",
   "max tasks": "Runs as many tasks as it may",

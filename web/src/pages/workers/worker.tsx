@@ -284,6 +284,7 @@ function Hardware({ worker }: { worker: Worker }) {
             ["Slots", count(r.slots)],
             ...(r.max_tasks ? [["Tasks at once", count(r.max_tasks)] as const] : []),
             ["Address", worker.address ?? none],
+            ...(worker.heartbeat ? [["Heartbeat", `every ${worker.heartbeat}`] as const] : []),
             ["Health", worker.health ? `${percent(worker.health.score)} (last: ${words(worker.health.reason)})` : "no failures of its own lately"],
             ...(worker.health ? [["Last failure", <TaskLink key="last" attempt={worker.health.attempt} />] as const] : []),
             ["Projects", (worker.projects ?? []).join(", ") || "all"],
