@@ -60,7 +60,7 @@ var list = []mutant{
 	},
 	{
 		tests: []string{"TestMountsCannotBeReplacedAfterTheirCheck"}, file: "internal/agent/container/mounts.go",
-		guard: `if os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped {`, without: `if os.Geteuid() >= 0 {`,
+		guard: `case os.Geteuid() != 0 || !c.isLocal(about) || about.Rootless || about.Remapped:`, without: `case os.Geteuid() >= 0:`,
 	},
 	{
 		tests: []string{"TestRegistrySecretsStayWithTheWorker"}, file: "internal/agent/docker/images.go",
