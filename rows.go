@@ -11,6 +11,8 @@ type Rows struct {
 	RemovedWorkers []WorkerID // workers to delete
 	NextJob        JobID      // the next job's number, if it skips some; else 0
 	Totals         []ProjectTotal
+	CacheEntries   []CacheEntry // new results; they replace those with the same key
+	CacheHits      []CacheHit
 }
 
 // ProjectTotal is the counts of all stored tasks of a project. All zero means that it has none.
@@ -21,7 +23,7 @@ type ProjectTotal struct {
 
 // Empty reports whether r has no rows.
 func (r *Rows) Empty() bool {
-	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.LateReports)+len(r.Workers)+len(r.RemovedWorkers)+len(r.Totals) == 0 && r.NextJob == 0
+	return len(r.Jobs)+len(r.Groups)+len(r.Tasks)+len(r.Attempts)+len(r.LateReports)+len(r.Workers)+len(r.RemovedWorkers)+len(r.Totals)+len(r.CacheEntries)+len(r.CacheHits) == 0 && r.NextJob == 0
 }
 
 // Snapshot is the stored state with which the scheduler starts: unfinished jobs

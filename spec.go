@@ -78,6 +78,7 @@ type TaskSpec struct {
 	Inputs       []Input           `json:"inputs,omitempty"`
 	Outputs      []string          `json:"outputs,omitempty"` // globs in the task's folder; ** crosses folders
 	Checkpoint   *Checkpoint       `json:"checkpoint,omitempty"`
+	Cache        CacheLifetime     `json:"cache,omitempty"`          // take the result of an identical task of the project that is not older; 0 means always run
 	Network      string            `json:"network,omitempty"`        // host (default of processes), bridge (default of containers), allowlist or none
 	AllowHosts   []string          `json:"allow_hosts,omitempty"`    // network: allowlist: names or addresses with an optional port, such as pypi.org, *.hf.co:443
 	Launcher     string            `json:"launcher,omitempty"`       // torchrun, or "" for none

@@ -32,7 +32,7 @@ var taskStateNames = [...]string{
 // Queued or Waiting if a user retries the task.
 var taskTransitions = map[TaskState][]TaskState{
 	Waiting:    {Queued, Skipped, Cancelled, TimedOut, Failed},
-	Queued:     {Assigned, Waiting, Cancelled, TimedOut, Failed, Skipped},
+	Queued:     {Assigned, Succeeded, Waiting, Cancelled, TimedOut, Failed, Skipped},
 	Assigned:   {Running, Queued, Cancelling, Succeeded, Failed, TimedOut, Cancelled},
 	Running:    {Succeeded, Failed, TimedOut, Cancelling, Cancelled, Queued},
 	Cancelling: {Cancelled, TimedOut, Failed, Succeeded, Queued},

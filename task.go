@@ -34,7 +34,9 @@ type Task struct {
 	Usage       *Usage             `json:"usage,omitempty"`
 	Image       string             `json:"image,omitempty"`    // image by digest; "" for a process
 	LogSize     int64              `json:"log_size,omitempty"` // bytes of the last attempt's finished log
-	Origin      TaskID             `json:"origin,omitzero"`    // task of an earlier job whose result and artifacts this one has, without an attempt
+	Origin      TaskID             `json:"origin,omitzero"`    // task whose result and artifacts this one has without running: of an earlier job, or Cached
+	Cached      bool               `json:"cached,omitempty"`   // the result is from the result cache
+	Cache       *TaskCache         `json:"-"`                  // nil if the task does not use the result cache, or that was not looked up yet
 	CreatedAt   Time               `json:"created_at,omitzero"`
 	QueuedAt    Time               `json:"queued_at,omitzero"`
 	NotBefore   Time               `json:"not_before,omitzero"` // a retry waits until then

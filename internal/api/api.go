@@ -55,6 +55,7 @@ type Config struct {
 	Retention     Retention
 	Secrets       Secrets
 	Schedules     Schedules
+	Cache         CacheStore
 	Backup        BackupFunc
 	Notifications NotificationStore
 	Audit         Auditor
@@ -158,6 +159,7 @@ func newServer(cfg Config) *server {
 	s.notifyRoutes()
 	s.secretRoutes()
 	s.scheduleRoutes()
+	s.cacheRoutes()
 	s.retentionRoutes()
 	s.backupRoutes()
 	s.auditRoutes()

@@ -425,7 +425,7 @@ func schemaOf(doc *huma.OpenAPI, operation string, status int) *huma.Schema {
 // the answer.
 func TestEveryJSONOperationIsGolden(t *testing.T) {
 	tested := map[string]bool{}
-	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify, goldenSecrets, goldenSchedules, goldenSignIn, goldenIdentity) {
+	for _, g := range slices.Concat(golden, goldenDevices, goldenContainers, goldenNotify, goldenSecrets, goldenSchedules, goldenCache, goldenSignIn, goldenIdentity) {
 		tested[g.operation] = true
 	}
 	for path, item := range api.Document().Paths {

@@ -43,6 +43,7 @@ var linkAccessByOperation = map[string]linkAccess{
 	"share-job": linkForbidden, "unshare-job": linkForbidden, "list-job-notifications": linkForbidden, "list-notifications": linkForbidden,
 	"get-notify": linkForbidden, "put-notify": linkForbidden, "delete-notify": linkForbidden, "list-secrets": linkForbidden, "put-secret": linkForbidden, "delete-secret": linkForbidden, "test-notify": linkForbidden,
 	"list-schedules": linkForbidden, "create-schedule": linkForbidden, "get-schedule": linkForbidden, "pause-schedule": linkForbidden, "resume-schedule": linkForbidden, "run-schedule": linkForbidden, "delete-schedule": linkForbidden,
+	"list-cache": linkForbidden, "clear-cache": linkForbidden, "explain-cache": linkForbidden,
 	"list-all-tasks": linkForbidden, "get-overview": linkForbidden, "get-history": linkForbidden, "list-kinds": linkForbidden, "get-kind": linkForbidden,
 	"list-workers": linkForbidden, "get-worker": linkForbidden, "drain-worker": linkForbidden, "pause-worker": linkForbidden, "resume-worker": linkForbidden, "heal-worker": linkForbidden, "approve-worker": linkForbidden,
 	"remove-worker": linkForbidden, "join-worker": linkForbidden, "register-worker-key": linkPublic, "create-worker-session": linkPublic, "reset-worker": linkForbidden, "download-muster": linkForbidden,

@@ -265,6 +265,9 @@ func explainFinished(t muster.Task) muster.Explanation {
 	if t.Message != "" {
 		summary += ": " + t.Message
 	}
+	if t.Cached {
+		summary += ", with the result of task " + t.Origin.String() + " from the cache"
+	}
 	return muster.Explanation{Task: t.ID, State: t.State, Summary: summary}
 }
 

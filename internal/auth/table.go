@@ -63,7 +63,7 @@ var Table = []Rule{
 	{WriteBlobs, Project, []Role{Admin, Submitter, Worker}, "upload files"},
 	{ManageNotify, Project, []Role{Admin}, "webhooks of a project and their secret"},
 	{ManageSecrets, Project, []Role{Admin}, "set and delete secrets. Who may submit jobs sees the names of a project's secrets and may name them in tasks, which get their values"},
-	{RemoveJobs, Project, []Role{Admin, Operator, Submitter}, "remove ended jobs, and exempt jobs from retention"},
+	{RemoveJobs, Project, []Role{Admin, Operator, Submitter}, "remove ended jobs, exempt jobs from retention, and clear the result cache"},
 	{ManageRetention, Project, []Role{Admin, Operator}, "retention policies, and deletion of what exceeds them"},
 	{ReadMetrics, Fleet, []Role{Admin, Operator, Submitter, Viewer}, "metrics of the server, and why a gateway fails"},
 	{BackUp, Fleet, []Role{Admin}, "download a backup of the whole server"},

@@ -4,6 +4,7 @@
 package catalog
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -78,6 +79,27 @@ func (c *Catalog) Admit(s *muster.Spec, workers func() ([]muster.Worker, error))
 // needsFleet reports whether a kind, or its input, may be defined by workers.
 func needsFleet(name string) bool {
 	return name != "" && coreDescriptions[name] == "" && name != kind.Foreign && (name == kind.Custom || !kind.IsEmbedded(name))
+}
+
+// Version identifies the definition of a kind, for keys of results: "" for core kinds, which are only a command; the program's version for Muster's
+// own; and else a digest of all definitions that workers have under the name, or of all custom kinds for kind custom, whose input names one.
+func (c *Catalog) Version(name, program string, workers func() []muster.Worker) string {
+	switch {
+	case coreDescriptions[name] != "":
+		return ""
+	case !needsFleet(name):
+		return "muster " + program
+	}
+	var definitions []string
+	for _, each := range c.customKinds(workers()) {
+		for _, k := range each {
+			if k.kind.Name == name || name == kind.Custom {
+				definitions = append(definitions, k.encoding)
+			}
+		}
+	}
+	slices.Sort(definitions)
+	return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(strings.Join(slices.Compact(definitions), "\n"))))
 }
 
 // customKinds returns the definitions of each worker, by its index. Workers with equal lists share them.

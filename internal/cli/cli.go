@@ -98,7 +98,7 @@ func (a *runner) commands() []*cli.Command {
 	return slices.Concat(daemon.Commands(a.App, dropIns...), contexts.Commands(a.App), execute.Commands(a.App), []*cli.Command{
 		bridges,
 		doctor.Command(a.App), runtime.Command(a.App),
-		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.scheduleCommand(), a.planCommand(), kinds.Command(a.App),
+		a.runCommand(), a.submitCommand(), a.rerunCommand(), a.scheduleCommand(), a.cacheCommand(), a.planCommand(), kinds.Command(a.App),
 		top.Command(a.App), a.psCommand(), a.jobCommand(), a.tasksCommand(), a.logsCommand(), usage.Command(a.App), a.eventsCommand(), a.waitCommand(), a.explainCommand(), a.cancelCommand(), a.retryCommand(), a.editCommand(),
 	}, retention.Commands(a.App), []*cli.Command{
 		a.resultCommand(), artifacts.Command(a.App), bench.Command(a.App),

@@ -195,6 +195,9 @@ func addTaskDetails(f *app.Details, v *jobView, now time.Time) {
 		addSpecDetails(f, &v.Spec.Tasks[t.Group])
 	}
 	f.Add("result of", origin(t))
+	if t.Cached {
+		f.Add("cached", "yes")
+	}
 	f.Add("worker", term.Sanitize(app.WorkerName(t.Worker, t.WorkerName)))
 	for i := range v.attempts {
 		f.Add(fmt.Sprintf("attempt %d", v.attempts[i].ID.N), app.FormatAttempt(&v.attempts[i], now))

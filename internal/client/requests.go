@@ -29,6 +29,14 @@ type (
 	Whoami = wire.Whoami
 	// Schedule submits a job at the times of a cron expression.
 	Schedule = wire.Schedule
+	// CacheEntry is a result in the cache of a project.
+	CacheEntry = wire.CacheEntry
+	// TaskCache says how a task uses the result cache.
+	TaskCache = wire.TaskCache
+	// CacheDifferent is a part of what determines the result in which a task and an entry differ.
+	CacheDifferent = wire.CacheDifferent
+	// CacheCleared is what a request deleted.
+	CacheCleared = wire.CacheCleared
 	// ScheduleRun is what was decided about a run of a schedule.
 	ScheduleRun = wire.ScheduleRun
 	// NewSchedule is a schedule to create or to replace.

@@ -27,6 +27,7 @@ type Store interface {
 	Attempts(ctx context.Context, id muster.TaskID) ([]muster.Attempt, error)
 	FindIdempotencyKey(ctx context.Context, owner, key string) (store.IdempotencyKey, bool, error)
 	Ungranted(ctx context.Context, h store.Grantee, sha256 []string) ([]string, error)
+	CacheEntry(ctx context.Context, project, key string) (muster.CacheEntry, bool, error)
 	RemovableJobs(ctx context.Context, ids []muster.JobID) ([]store.RemovableJob, error) // those that exist; does not wait for readers
 }
 
@@ -56,6 +57,8 @@ type Secrets interface {
 	// Values returns the values of a task's secrets for a worker with tags, without delay. Its errors are NotFound if there is no such secret;
 	// others may pass, or do not apply to other workers.
 	Values(project string, secrets []muster.Secret, tags []string) ([]muster.SecretValue, error)
+	// Version returns a text that differs for each value that a secret was given, and false if there is no such secret.
+	Version(project, name string) (string, bool)
 }
 
 // Config configures an Engine.
@@ -67,6 +70,8 @@ type Config struct {
 	Sched  sched.Config
 	// Secrets are given to tasks that name them.
 	Secrets Secrets
+	// KindVersion identifies the definition of a kind for the result cache; "" means that it never changes. It may be nil.
+	KindVersion func(kind string, workers func() []muster.Worker) string
 	// PlainSecrets lets workers on other machines have secrets. Else only those that connect over the loopback interface have them.
 	PlainSecrets bool
 	// Addresses are networks in which workers may name their address, besides the one that they connect from.
@@ -269,6 +274,7 @@ func (e *Engine) step(ctx context.Context, st *sched.State, requests []request) 
 			e.cfg.Log.Error("tick refused", slog.Any("error", err))
 		}
 	}
+	e.lookUp(context.WithoutCancel(ctx), st, now, &b)
 	st.Place(now)
 	fx := st.Flush()
 	e.notifyWatchers(&fx.Rows, &b.retention)

@@ -51,6 +51,10 @@ func (h splitStore) FindIdempotencyKey(ctx context.Context, owner, key string) (
 	return h.read.FindIdempotencyKey(ctx, owner, key)
 }
 
+func (h splitStore) CacheEntry(ctx context.Context, project, key string) (muster.CacheEntry, bool, error) {
+	return h.read.CacheEntry(ctx, project, key)
+}
+
 func (h splitStore) RemovableJobs(ctx context.Context, ids []muster.JobID) ([]store.RemovableJob, error) {
 	return h.read.RemovableJobs(ctx, ids)
 }

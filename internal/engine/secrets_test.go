@@ -18,6 +18,9 @@ import (
 // fakeSecrets has one secret of project default, for workers with the tag trusted.
 type fakeSecrets struct{ locked atomic.Bool }
 
+// Version implements engine.Secrets.
+func (f *fakeSecrets) Version(string, string) (string, bool) { return "1", true }
+
 func (f *fakeSecrets) Values(project string, secrets []muster.Secret, tags []string) ([]muster.SecretValue, error) {
 	switch {
 	case project != muster.DefaultProject || secrets[0].Name != "TOKEN":

@@ -370,18 +370,25 @@ func (s *session) assign(f *link.ToWorker, w sched.Assign, secrets []muster.Secr
 	s.owned.add(w.Attempt, w.Spec.LogCap)
 	ref, isNew := s.refs.get(w.Attempt.Task.Job, w.Group, w.Spec)
 	if isNew {
-		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: withoutItems(w.Spec), Project: w.Project, Signature: w.Signature})
+		f.Specs = append(f.Specs, link.GroupSpec{Ref: ref, UID: w.UID, Name: w.Spec.Name, Spec: forWorker(w.Spec, w.Signature), Project: w.Project, Signature: w.Signature})
 	}
 	a := link.Assign{Attempt: w.Attempt, Ref: ref, Element: w.Spec.Element(w.Element), Grant: w.Grant, Checkpoint: w.Checkpoint, Gang: w.Gang, Inputs: w.Inputs, Secrets: secrets}
 	if s.refs.perElement[ref] {
 		a.Spec = s.bindElement(&w)
+		if w.Signature == nil {
+			a.Spec.Cache = 0
+		}
 	}
 	f.Assign = append(f.Assign, a)
 }
 
-// withoutItems returns a stage's spec without the values of its elements: each element's spec has its own.
-func withoutItems(t *muster.TaskSpec) muster.TaskSpec {
+// forWorker returns a stage's spec as workers have it: without the values of its elements, as each element's spec has its own, and without its use
+// of the result cache, which older workers do not know, unless that is signed.
+func forWorker(t *muster.TaskSpec, signature *muster.Signature) muster.TaskSpec {
 	c := *t
+	if signature == nil {
+		c.Cache = 0
+	}
 	if t.Array != nil {
 		c.Array = t.Array.WithoutItems()
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/report"
 	"github.com/muster-dev/muster/internal/sched/retry"
 )
 
@@ -55,7 +56,7 @@ func (s *State) reject(now muster.Time, ev Rejected) error {
 	if counts {
 		t.rejections = 0
 	}
-	message := truncateMessage(ev.Message)
+	message := report.TruncateMessage(ev.Message)
 	if !ev.Constrained {
 		until := now.Add(minAvoid)
 		if ev.Final {
@@ -75,7 +76,7 @@ func (s *State) start(now muster.Time, ev Started) error {
 	s.touch(now, t.worker)
 	t.accepted, t.rejections, t.avoid = true, 0, t.avoid.Active(now)
 	if t.row.StartedAt == 0 {
-		s.setStarted(t, clampTime(ev.At, t.row.AssignedAt, now))
+		s.setStarted(t, report.ClampTime(ev.At, t.row.AssignedAt, now))
 		s.changedTask(t)
 	}
 	if t.row.State == muster.Assigned {
@@ -122,13 +123,13 @@ func (s *State) finish(now muster.Time, ev Finished) error {
 	}
 	s.touch(now, t.worker)
 	if r.StartedAt != 0 && t.row.StartedAt == 0 {
-		s.setStarted(t, clampTime(r.StartedAt, t.row.AssignedAt, now))
+		s.setStarted(t, report.ClampTime(r.StartedAt, t.row.AssignedAt, now))
 	}
-	applyReport(&t.row, r)
-	reason := reasonOf(r)
+	report.Apply(&t.row, r)
+	reason := report.Reason(r)
 	s.end(now, t, retry.End{
-		Outcome: r.Outcome, Reason: reason, Message: truncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.group.spec().Disconnect.Then == muster.DisconnectFail,
-		At: clampTime(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
+		Outcome: r.Outcome, Reason: reason, Message: report.TruncateMessage(r.Message), NoRetry: reason == muster.WorkerLost && t.group.spec().Disconnect.Then == muster.DisconnectFail,
+		At: report.ClampTime(r.FinishedAt, max(t.row.AssignedAt, t.row.StartedAt), now),
 	})
 	return nil
 }
@@ -172,9 +173,12 @@ func (s *State) end(now muster.Time, t *task, e retry.End) {
 
 // applyDecision carries out the decision about an attempt that ended.
 func (s *State) applyDecision(now muster.Time, t *task, e retry.End, v retry.Decision) {
+	if t.row.Cache != nil {
+		defer s.cacheEnded(now, t, &v)
+	}
 	if t.worker != nil {
 		if d := s.avoidFor(t, &e, v); d > 0 {
-			t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &t.worker.Worker, Until: now.Add(d), Failed: true, Message: truncateMessage(e.Message)})
+			t.avoid = append(t.avoid.Active(now), queue.Avoidance{Worker: &t.worker.Worker, Until: now.Add(d), Failed: true, Message: report.TruncateMessage(e.Message)})
 		}
 		s.release(now, t)
 	}
@@ -190,8 +194,8 @@ func (s *State) applyDecision(now muster.Time, t *task, e retry.End, v retry.Dec
 		return
 	}
 	r := &t.row
-	s.out.attempts = append(s.out.attempts, historyRow(r, e))
-	clearExecution(r)
+	s.out.attempts = append(s.out.attempts, report.HistoryRow(r, e))
+	report.ClearExecution(r)
 	r.Reason, r.Message = v.Reason, v.Message
 	if e.Outcome != muster.AttemptRejected {
 		r.QueuedAt = now

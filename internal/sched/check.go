@@ -36,7 +36,7 @@ func (s *State) checkJobs() error {
 		live[j.project]++
 		var sum muster.Counts
 		for _, g := range j.groups {
-			if err := g.check(); err != nil {
+			if err := g.check(s); err != nil {
 				return err
 			}
 			sum = sum.Add(g.row.Counts)
@@ -160,7 +160,7 @@ func (s *State) checkTimers() error {
 
 // check returns an Internal error that names the first broken invariant of the group
 // and its tasks, or nil.
-func (g *group) check() error {
+func (g *group) check(s *State) error {
 	var counts muster.Counts
 	outOfOrder := 0
 	for e, t := range g.tasks {
@@ -168,6 +168,9 @@ func (g *group) check() error {
 			return broken("task %s is stored as element %d of stage %q", t.row.ID, e, g.row.Name)
 		}
 		if err := t.check(); err != nil {
+			return err
+		}
+		if err := s.checkCache(t); err != nil {
 			return err
 		}
 		counts[t.row.State]++
@@ -249,7 +252,7 @@ func (t *task) check() error {
 		return broken("task %s is not among the tasks of worker %s", r.ID, r.Worker)
 	case r.State != muster.Queued && t.item.Queued():
 		return broken("task %s is %s and in the queue", r.ID, r.State)
-	case r.State == muster.Queued && !t.item.Queued() && !t.timer.Armed() && !t.group.gang():
+	case r.State == muster.Queued && !t.item.Queued() && !t.timer.Armed() && !t.parked && !t.group.gang():
 		return broken("task %s is queued, but neither in the queue nor waiting for a timer", r.ID)
 	case r.State == muster.Cancelling && !t.timer.Armed():
 		return broken("task %s is being cancelled without a timer", r.ID)

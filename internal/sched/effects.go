@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/report"
 )
 
 // saveProgressEvery is how long progress may be in memory only. A row that is written for another reason
@@ -34,7 +35,7 @@ func (s *State) progress(now muster.Time, ev Progressed) error {
 		t.row.Step = *p.Step
 	}
 	if len(p.Metrics) > 0 {
-		t.row.Metrics = mergeMetrics(t.row.Metrics, p.Metrics)
+		t.row.Metrics = report.MergeMetrics(t.row.Metrics, p.Metrics)
 	}
 	if !t.dirty {
 		s.out.progress = append(s.out.progress, Progress{
@@ -76,6 +77,8 @@ type pending struct {
 	tasks           []*task
 	workers         []*worker
 	totals          []*projectStats
+	cacheEntries    []muster.CacheEntry
+	cacheHits       []muster.CacheHit
 	attempts        []muster.Attempt
 	late            []muster.LateReport
 	removed         []muster.WorkerID
@@ -96,6 +99,7 @@ func (s *State) Flush() Effects {
 	fx := Effects{Commands: p.commands, Events: p.events, Progress: p.progress, Entered: p.entered, AttemptsStarted: p.attemptsStarted, AttemptsEnded: p.attemptsEnded, JobsEnded: p.jobsEnded}
 	r := &fx.Rows
 	r.Attempts, r.LateReports, r.RemovedWorkers, r.NextJob = p.attempts, p.late, p.removed, p.nextJob
+	r.CacheEntries, r.CacheHits = p.cacheEntries, p.cacheHits
 	r.Jobs = collectRows(p.jobs, func(j *job) muster.Job {
 		row := j.rowWithProgress()
 		if !j.specDirty {

@@ -179,6 +179,14 @@ type Finished struct {
 	Report muster.Report
 }
 
+// CacheAnswer answers a CacheQuery: Cache is how the task uses the cache, nil if its result cannot be cached; Entry is what the cache has for its
+// key, nil for nothing.
+type CacheAnswer struct {
+	Task  muster.TaskID
+	Cache *muster.TaskCache
+	Entry *muster.CacheEntry
+}
+
 // Tick ends the leases, timeouts and backoffs that are due. It is due at
 // State.NextTick, and may come earlier or later.
 type Tick struct{}
@@ -206,4 +214,5 @@ func (Started) event()         {}
 func (Progressed) event()      {}
 func (CheckpointSaved) event() {}
 func (Finished) event()        {}
+func (CacheAnswer) event()     {}
 func (Tick) event()            {}

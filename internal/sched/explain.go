@@ -48,11 +48,18 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 			x.Summary = fmt.Sprintf("waits until one of the %d tasks of its stage that run ends: its array allows no more at once", g.spec().Array.Limit)
 			return x, nil
 		}
+		if t != nil && t.parked {
+			x.Summary = "is looked up in the result cache"
+			if other, ok := s.identical(t); ok {
+				x.Summary = fmt.Sprintf("waits for the result of task %s, which is identical, and runs by itself if that fails", other.row.ID)
+			}
+			return x, nil
+		}
 		q := explainQuery{id: id, need: s.shapeOf(g).Need, priority: j.row.Priority, project: j.project}
 		switch {
 		case g.gang():
-			if n := g.memberCounts(nil); n.held > 0 {
-				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.held, muster.Headline(t.row.Message))
+			if n := g.memberCounts(nil); n.Held > 0 {
+				x.Summary = fmt.Sprintf("its gang restarts when its %d running tasks have stopped (%s)", n.Held, muster.Headline(t.row.Message))
 				return x, nil
 			}
 			q.id.Num = g.row.First
@@ -65,7 +72,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 		s.evaluate(&x, now, q)
 	default:
 		if t.awaitingGang() {
-			x.Summary = fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", g.memberCounts(t).held)
+			x.Summary = fmt.Sprintf("has succeeded and waits for %d other tasks of its gang", g.memberCounts(t).Held)
 			return x, nil
 		}
 		x.Summary = t.describe()

@@ -9,6 +9,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/gang"
 	"github.com/muster-dev/muster/internal/sched/health"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
@@ -119,6 +120,12 @@ type task struct {
 	lastRenewal   uint64        // the last of worker.renewals that listed it
 	stopBy        muster.Time   // when a stopped attempt is abandoned
 	preemptReason muster.Reason // why it is being preempted, or NoReason
+
+	// While it is queued and its stage uses the result cache:
+	lookup   bool // its result is to be looked up
+	lookedUp bool // since it was queued
+	parked   bool // it is not in the queue: see park
+	alone    bool // an identical task has failed: it does not wait for others
 
 	rejections int             // in a row
 	avoid      queue.AvoidList // workers that rejected or failed it recently
@@ -486,13 +493,13 @@ func (g *group) advance() {
 func (g *group) gang() bool { return g.job.row.Spec.Tasks[g.row.Index].Gang != nil }
 
 // awaitingGang reports whether the task is a gang's member that is done and waits for the others.
-func (t *task) awaitingGang() bool { return t.group.gang() && awaitingOthers(&t.row) }
+func (t *task) awaitingGang() bool { return t.group.gang() && gang.AwaitsOthers(&t.row) }
 
 // memberCounts counts the gang's members with rows, except one of them.
-func (g *group) memberCounts(except *task) (n memberCounts) {
+func (g *group) memberCounts(except *task) (n gang.Members) {
 	for _, t := range g.tasks {
 		if t != except {
-			n.count(&t.row)
+			n.Count(&t.row)
 		}
 	}
 	return n
@@ -539,7 +546,7 @@ func (g *group) queueDeadline() muster.Time {
 // checkGang checks the invariants of a gang.
 func (g *group) checkGang() error {
 	n := g.memberCounts(nil)
-	n.pending += g.unmaterialized()
+	n.Pending += g.unmaterialized()
 	all := g.row.Counts[muster.Queued] == int64(g.row.Size)
 	switch {
 	case g.item.Queued() && !all:
@@ -553,7 +560,7 @@ func (g *group) checkGang() error {
 		switch {
 		case t.item.Queued():
 			return broken("task %s is in the queue without its gang", t.row.ID)
-		case n.broken() && t.worker != nil && t.preemptReason == muster.NoReason && t.row.State != muster.Cancelling, n.broken() && t.awaitingGang():
+		case n.Broken() && t.worker != nil && t.preemptReason == muster.NoReason && t.row.State != muster.Cancelling, n.Broken() && t.awaitingGang():
 			return broken("task %s keeps running though its gang is broken", t.row.ID)
 		}
 	}

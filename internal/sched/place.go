@@ -25,12 +25,20 @@ func (s *State) enqueue(t *task) {
 	if t.group.gang() {
 		return
 	}
-	s.queue.Add(&t.item, j.queuePriority(), j.project, s.shapeOf(t.group))
+	if !s.park(t) {
+		s.queue.Add(&t.item, j.queuePriority(), j.project, s.shapeOf(t.group))
+	}
 	s.armTask(t)
 }
 
-// enqueueRest puts the group's unmaterialized elements into the queue.
+// enqueueRest puts the group's unmaterialized elements into the queue. Those that use the cache are looked up one by one.
 func (s *State) enqueueRest(g *group) {
+	if g.spec().Cache > 0 && !g.gang() {
+		for g.unmaterialized() > 0 {
+			s.enqueue(s.materialize(g, g.row.Materialized))
+		}
+		return
+	}
 	g.item.Num = g.row.First + g.row.Materialized
 	s.queue.Add(&g.item, g.job.queuePriority(), g.job.project, s.shapeOf(g))
 }
@@ -101,6 +109,11 @@ func (s *State) placeItem(now muster.Time, it *queue.Item) queue.Outcome {
 			avoid = owner.avoid.Active(now).Has
 		}
 	}
+	if t, ok := it.Owner.(*task); ok && s.park(t) {
+		s.queue.Remove(it)
+		s.armTask(t)
+		return queue.Placed
+	}
 	if g.atLimit() {
 		return queue.Skipped
 	}
@@ -149,6 +162,9 @@ func (s *State) allocate(t *task, w *worker) {
 	t.shape = s.shapeOf(t.group)
 	t.shape.Held++
 	t.worker, t.heldIndex, t.accepted, t.lastRenewal = w, len(w.held), false, 0
+	if t.row.Cache != nil {
+		s.inflight.Start(t.cacheKey(), t)
+	}
 	w.held = append(w.held, t)
 }
 
@@ -160,6 +176,9 @@ func (s *State) release(now muster.Time, t *task) {
 	s.queue.LoadChanged(&w.Worker)
 	t.group.job.project.Usage.AddGrant(t.row.Grant, &w.row.Resources, -1)
 	t.shape.Held--
+	if t.row.Cache != nil {
+		s.inflight.End(t.cacheKey(), t)
+	}
 	last := len(w.held) - 1
 	w.held[t.heldIndex] = w.held[last]
 	w.held[t.heldIndex].heldIndex = t.heldIndex

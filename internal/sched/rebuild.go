@@ -84,6 +84,9 @@ func (s *State) restoreTask(now muster.Time, row *muster.Task) error {
 	t := &task{row: *row}
 	g.attach(t)
 	s.addFailures(j, row.Retries)
+	if t.row.Cache != nil && t.row.State == muster.Queued {
+		s.inflight.Queue(t.cacheKey(), t)
+	}
 	if !t.row.State.HoldsResources() || t.awaitingGang() {
 		return nil
 	}

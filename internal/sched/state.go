@@ -5,6 +5,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/placement"
+	"github.com/muster-dev/muster/internal/sched/inflight"
 	"github.com/muster-dev/muster/internal/sched/queue"
 )
 
@@ -46,6 +47,8 @@ type State struct {
 	limits       placement.Limits     // of all workers, including those that left
 	queue        *queue.Queue
 	timers       queue.Timers
+	inflight     inflight.Table[*task] // that use the cache
+	lookups      []*task               // whose results are to be looked up; some may have ended since
 
 	dirtyProgress   []*task     // with progress in memory only; some may have been written since
 	progressFlushAt muster.Time // when to write it; 0 if there is none
@@ -134,6 +137,8 @@ func (s *State) apply(now muster.Time, ev Event) error {
 		return s.saved(now, ev)
 	case Finished:
 		return s.finish(now, ev)
+	case CacheAnswer:
+		return s.answer(now, ev)
 	case Tick:
 		s.tick(now)
 		return nil

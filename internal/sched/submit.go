@@ -7,6 +7,7 @@ import (
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/dag"
 	"github.com/muster-dev/muster/internal/sched/queue"
+	"github.com/muster-dev/muster/internal/sched/report"
 )
 
 func (s *State) submit(now muster.Time, ev Submit) error {
@@ -185,12 +186,13 @@ func (s *State) retryGroup(now muster.Time, g *group, p *retryPlan) {
 			t = &task{row: *row}
 			g.attach(t)
 		}
-		if past, ok := lastAttempt(&t.row); ok {
+		if past, ok := report.LastAttempt(&t.row); ok {
 			s.out.attempts = append(s.out.attempts, past)
 		}
-		clearExecution(&t.row)
+		report.ClearExecution(&t.row)
 		r := &t.row
-		r.Reason, r.Message, r.Retries, r.Crashes, r.QueuedAt = muster.NoReason, "", 0, 0, 0
+		r.Reason, r.Message, r.Retries, r.Crashes, r.QueuedAt, r.Cache = muster.NoReason, "", 0, 0, 0, nil
+		t.alone = false
 		if to == muster.Queued {
 			r.QueuedAt = now
 		}

@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"slices"
 	"time"
 
 	"github.com/muster-dev/muster"
@@ -19,6 +20,9 @@ const (
 
 // NextTick returns when the next Tick is due, and 0 if nothing is pending.
 func (s *State) NextTick() muster.Time {
+	if slices.ContainsFunc(s.lookups, func(t *task) bool { return t.lookup }) {
+		return 1 // more than one batch looks up
+	}
 	return queue.Earlier(queue.Earlier(s.timers.Next(), s.queue.NextTimeout()), s.progressFlushAt)
 }
 
@@ -45,12 +49,14 @@ func (s *State) armTask(t *task) { s.timers.Arm(&t.timer, t.due()) }
 func (s *State) taskDue(now muster.Time, t *task) {
 	switch t.row.State {
 	case muster.Queued:
-		if !t.item.Queued() {
+		if !t.item.Queued() && !t.parked {
 			s.enqueue(t)
 		}
 		t.avoid = t.avoid.Active(now)
 		if at := t.queueDeadline(); at > 0 && at <= now {
-			s.queue.Remove(&t.item)
+			if t.item.Queued() {
+				s.queue.Remove(&t.item)
+			}
 			t.row.Reason, t.row.Message = muster.QueueTimeout, queuedTooLong(t.group)
 			t.row.FinishedAt = now
 			s.setState(now, t, muster.TimedOut)
@@ -156,7 +162,7 @@ func (t *task) due() muster.Time {
 		if t.group.gang() {
 			return 0 // the gang has its own timer
 		}
-		if !t.item.Queued() {
+		if !t.item.Queued() && !t.parked {
 			return t.row.NotBefore
 		}
 		return queue.Earlier(t.queueDeadline(), t.avoid.NextExpiry())

@@ -42,6 +42,11 @@ func (s *State) touchGroup(g *group) { addOnce(&s.touchedGroups, &g.touched, g) 
 func (s *State) setState(now muster.Time, t *task, to muster.TaskState) {
 	s.transition(now, t.group, t.row.State, to, 1)
 	t.row.State = to
+	if t.lookup, t.lookedUp, t.parked = false, false, false; t.row.Cache != nil {
+		if s.inflight.Unqueue(t.cacheKey(), t); to == muster.Queued {
+			s.inflight.Queue(t.cacheKey(), t)
+		}
+	}
 	s.changedTask(t)
 	s.publishTask(now, t)
 	if g := t.group; to.Final() && !g.row.Retained && t.element() < g.row.Materialized {

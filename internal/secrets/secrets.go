@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -306,6 +307,17 @@ func (k *Keeper) Find(project, name string) (workers []string, err error) {
 		return nil, notFound(project, name)
 	}
 	return row.Workers, nil
+}
+
+// Version returns a text that differs for each value that a secret was given, also after it was deleted and set again; false if there is no such secret.
+func (k *Keeper) Version(project, name string) (string, bool) {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	row, ok := k.rows[id{project, name}]
+	if !ok {
+		return "", false
+	}
+	return fmt.Sprintf("%d of %s", row.Version, row.UpdatedAt), true
 }
 
 // Finder finds secrets.

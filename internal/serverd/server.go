@@ -251,9 +251,13 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 		return err
 	}
 	events := eventbus.NewSized(newEpoch(), s.cfg.KeepServer.Events)
+	kinds := catalog.New(s.log)
 	s.engine = engine.New(engine.Config{
 		Secrets: s.secrets, PlainSecrets: s.cfg.PlainSecrets || s.certs != nil || strings.HasPrefix(s.cfg.URL, "https://"),
 		Store: s.store, Logs: countingLogs{s.logs, s.metrics}, Blobs: blobs, Events: countingBus{events, s.metrics}, Log: s.log, Sched: sched.Config{Heartbeat: s.cfg.Heartbeat},
+		KindVersion: func(kind string, workers func() []muster.Worker) string {
+			return kinds.Version(kind, s.cfg.Version, workers)
+		},
 		Addresses: s.cfg.Addresses, URLs: s.urls, OnBatch: s.observeBatch, OnCopy: s.quarantine,
 	})
 	if s.webhooks, err = webhook.New(ctx, webhook.Config{
@@ -297,11 +301,11 @@ func (s *Server) build(ctx context.Context, limiter *connlimit.Limiter) error {
 	s.http = &http.Server{
 		Handler: connlimit.Handler(s.strictTransport(s.guardBrowsers(s.serveAuthority(api.New(api.Config{
 			Engine: s.engine, JobEditor: s.engine, Store: rows, Keys: s.store, Enrol: s.store, Sessions: s.sessions, URLs: s.urls, Ring: s.keys, Logs: s.logs, Blobs: countingBlobs{blobs, s.metrics}, Grants: s.store, LateReports: rows, BlobNeeds: s.engine, VerifyCID: s.verifier.Verify, Events: events,
-			Parse: spec.ParseContext, Kinds: catalog.New(s.log), LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
+			Parse: spec.ParseContext, Kinds: kinds, LinkSocket: s.socket, LinkPoll: s.poll, Exec: s.exec, LinkExec: s.execSocket, LinkExecPoll: s.execPoll, Heartbeat: s.cfg.Heartbeat, Log: s.log, Version: s.cfg.Version, Pin: s.Pin(),
 			Metrics: s.cfg.Metrics.Handler(s.log), ObserveRequest: s.metrics.RequestStarted, RateLimits: s.limiter, Connections: limiter.MaxConns(), Gateways: s.gatewayStatus, Dashboard: pages,
 			Views: s.apiViews(),
 			URL:   s.cfg.URL, SignIn: signIn,
-			Webhooks: s.webhooks, Secrets: s.secrets, Schedules: s.schedules, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
+			Webhooks: s.webhooks, Secrets: s.secrets, Schedules: s.schedules, Cache: s.store, Notifications: s.store, Retention: s.sweeper, Backup: s.Backup, Audit: s.audit, AuditLog: s.store,
 		}))))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: 10 * time.Second,

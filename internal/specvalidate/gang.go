@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/resultcache"
 )
 
 // checkpoint checks the checkpoint options of a stage.
@@ -34,6 +35,24 @@ func (v *validator) checkpoint(t *muster.TaskSpec) {
 		v.oneOf("checkpoint.signal", c.Signal, checkpointSignals...)
 	}
 	v.duration("checkpoint.grace", c.Grace, day)
+}
+
+// cache checks that the results of a stage can be cached.
+func (v *validator) cache(t *muster.TaskSpec) {
+	switch {
+	case t.Cache == 0:
+		return
+	case t.Cache < muster.CacheLifetime(time.Minute) || t.Cache > muster.MaxCacheLifetime:
+		v.add("cache", "write true for 30d, or a duration such as 7d", "%s is out of range: a result is kept for 1m to 365d", t.Cache.Duration())
+	case t.Gang != nil:
+		v.add("cache", "remove it", "the members of a gang cannot use the cache: their results depend on each other")
+	case t.Size() > muster.MaxCachedTasks:
+		v.add("cache", "use several stages", "the stage has %d tasks: %d can use the cache", t.Size(), muster.MaxCachedTasks)
+	default:
+		if err := resultcache.Check(t); err != nil {
+			v.add("cache", "remove it, or name what does not change", "%s", err)
+		}
+	}
 }
 
 // checkpointSignals are the signals that a task can handle.

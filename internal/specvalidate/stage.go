@@ -46,6 +46,7 @@ func (v *validator) stage(i int) {
 	v.where(&t.Where)
 	v.policies(t)
 	v.checkpoint(t)
+	v.cache(t)
 	v.container(t)
 	v.distributed(t)
 	v.count("outputs", len(t.Outputs))

@@ -60,6 +60,14 @@ func (s *Sweeper) mark(ctx context.Context, paced bool) (*marks, error) {
 	if err := eachPage(ctx, paced, s.Store.ScheduleBlobs, visit); err != nil {
 		return nil, err
 	}
+	// Before tasks, which get artifacts of the cache, and touch them first.
+	now := s.Engine.Now()
+	cached := func(ctx context.Context, after int64, limit int) ([]store.BlobRef, int64, bool, error) {
+		return s.Store.CacheBlobs(ctx, now, after, limit)
+	}
+	if err := eachPage(ctx, paced, cached, visit); err != nil {
+		return nil, err
+	}
 	if err := eachPage(ctx, paced, s.Store.SpecBlobs, visit); err != nil {
 		return nil, err
 	}

@@ -21,6 +21,7 @@ type Store interface {
 	store.RemovalStore
 	store.BlobRefReader
 	store.AuditStore
+	store.CacheStore
 	Workers(ctx context.Context) ([]muster.Worker, error)
 }
 
@@ -271,7 +272,27 @@ func (s *Sweeper) pass(ctx context.Context) error {
 	if err := s.removeAudit(ctx, act, delayed); err != nil || delayed {
 		return err
 	}
+	if err := s.removeCache(ctx); err != nil {
+		return err
+	}
 	return s.Store.SetLastPass(ctx, s.Engine.Now())
+}
+
+// removeCache deletes the results that have expired from the result cache. Their artifacts follow with the next sweep.
+func (s *Sweeper) removeCache(ctx context.Context) error {
+	for more := true; more; {
+		err := s.batch(ctx, 0, func() (time.Duration, error) {
+			return timed(func() error {
+				n, err := s.Store.DeleteExpiredCacheEntries(ctx, s.Engine.Now(), rowBatch)
+				more = n == rowBatch
+				return err
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // checkPause reports whether deletions by age wait because there was no pass for long. The time of the last pass is then negative: minus the

@@ -450,3 +450,44 @@ func TestOrphanLogsAreDeleted(t *testing.T) {
 		}
 	})
 }
+
+// The files of a cached result stay until it expires or is cleared, though no job refers to them. Expired results are deleted.
+func TestFilesOfCachedResultsStay(t *testing.T) {
+	inBubble(t, func(f *fixture) {
+		model, cleared := []byte("a model"), []byte("a cleared model")
+		var entries []muster.CacheEntry
+		for i, b := range [][]byte{model, cleared} {
+			if err := f.put(f.process, "p:", b, longCall); err != nil {
+				f.Fatal(err)
+			}
+			now := muster.NewTime(time.Now())
+			entries = append(entries, muster.CacheEntry{
+				Project: "default", Key: hashOf([]byte{byte(i)}), Kind: "noop", Name: "train", Origin: muster.TaskID{Job: 900}, CreatedAt: now, ExpiresAt: now.Add(muster.Duration(90 * aDay)),
+				Artifacts: []muster.Artifact{{Name: "m.pt", Size: int64(len(b)), SHA256: hashOf(b)}},
+			})
+		}
+		if err := f.store.Commit(f.ctx, &store.Batch{Rows: muster.Rows{CacheEntries: entries}}); err != nil {
+			f.Fatal(err)
+		}
+		check := func(b []byte, exist bool) {
+			f.Helper()
+			if _, err := f.blobs.Stat(f.ctx, hashOf(b)); (err == nil) != exist {
+				f.Errorf("%s exists: %t, want %t", b, err == nil, exist)
+			}
+		}
+		f.live(60 * aDay)
+		check(model, true)
+		check(cleared, true)
+		if n, err := f.store.DeleteCacheEntries(f.ctx, store.CacheSelection{Project: "default", Key: entries[1].Key}); err != nil || n != 1 {
+			f.Fatalf("%d were cleared: %v", n, err)
+		}
+		f.live(20 * aDay)
+		check(model, true)
+		check(cleared, false)
+		f.live(20 * aDay)
+		check(model, false)
+		if _, found, err := f.store.CacheEntry(f.ctx, "default", entries[0].Key); err != nil || found {
+			f.Errorf("the expired result is there: %t, %v", found, err)
+		}
+	})
+}

@@ -78,6 +78,7 @@ var attackedCommands = []attackedCommand{
 	{name: "keys", local: group}, {name: "keys list"}, {name: "keys create", args: "--name evil"}, {name: "keys rotate", args: "none"}, {name: "keys revoke", args: "none"},
 	{name: "schedule", local: group}, {name: "schedule create", args: "evil spec.yaml --cron @yearly"}, {name: "schedule list"}, {name: "schedule show", args: "evil"}, {name: "schedule pause", args: "evil"},
 	{name: "schedule resume", args: "evil"}, {name: "schedule run", args: "evil"}, {name: "schedule delete", args: "evil"},
+	{name: "cache", local: group}, {name: "cache list"}, {name: "cache explain", args: "1.0"}, {name: "cache clear", args: "--all"},
 	{name: "secrets", local: group}, {name: "secrets list"}, {name: "secrets set", args: "HF_TOKEN --file spec.yaml"}, {name: "secrets delete", args: "HF_TOKEN"},
 	{name: "notify", local: group}, {name: "notify list"}, {name: "notify set", args: "https://example.org/"}, {name: "notify deliveries"}, {name: "notify test", args: "https://example.net/"},
 	{name: "notify delete", args: "https://example.org/"},

@@ -146,7 +146,7 @@ func (s *Server) Start(tb testing.TB) {
 		Engine: s.Engine, JobEditor: s.Engine, Store: s.Store, Keys: s.Store, Sessions: sessiontoken.New(identity), Enrol: s.Store, Logs: s.Logs, Blobs: s.Blobs, Grants: s.Store, LateReports: s.Store, BlobNeeds: s.Engine, VerifyCID: verifier.Verify, Events: events, Parse: spec.ParseContext, Kinds: catalog.New(log),
 		LinkSocket: linkHandler, LinkPoll: linkHandler, Heartbeat: muster.Duration(time.Second), Log: log, Version: "v0.0.0-test", Dashboard: pages,
 		Views:    api.Views{Fleet: s.Engine, History: s.History, Jobs: s.Store, Disk: func() overview.Disk { return overview.Disk{Free: 50 << 30, Size: 100 << 30} }},
-		Webhooks: webhooks, Secrets: s.Secrets, Schedules: schedules.New(schedules.Config{
+		Webhooks: webhooks, Secrets: s.Secrets, Cache: s.Store, Schedules: schedules.New(schedules.Config{
 			Store: s.Store, Engine: s.Engine, Audit: recorder, Admit: func(*muster.Spec) []muster.FieldError { return nil }, Log: log,
 		}), // which has no runs here
 		Notifications: s.Store, Retention: sweep, // which deletes no files here

@@ -14,6 +14,7 @@ import (
 func Alias(r huma.Registry) {
 	registerAlias[muster.Time](r)
 	registerAlias[muster.Duration](r)
+	registerAlias[muster.CacheLifetime](r)
 	registerAlias[muster.Size](r)
 	registerAlias[muster.TaskState](r)
 	registerAlias[muster.JobState](r)
@@ -54,6 +55,12 @@ func scalarSchema(v any) *huma.Schema {
 			Description: "seconds, or a string such as 90s, 10m, 1h30m or 7d",
 			Examples:    []any{90},
 			AnyOf:       []*huma.Schema{{Type: huma.TypeNumber, Minimum: new(0.0)}, {Type: huma.TypeString}},
+		}
+	case muster.CacheLifetime:
+		return &huma.Schema{
+			Description: "true, seconds, or a string such as 12h or 7d",
+			Examples:    []any{true},
+			AnyOf:       []*huma.Schema{{Type: huma.TypeBoolean}, {Type: huma.TypeNumber, Minimum: new(0.0)}, {Type: huma.TypeString}},
 		}
 	case muster.Size:
 		return &huma.Schema{

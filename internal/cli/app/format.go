@@ -77,6 +77,8 @@ func JobProgress(j *muster.Job) string {
 // TaskNote returns why a task failed, or its current step.
 func TaskNote(t *muster.Task) string {
 	switch {
+	case t.Cached:
+		return "cached"
 	case t.State == muster.Succeeded:
 		return ""
 	case t.Message != "":

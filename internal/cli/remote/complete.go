@@ -237,6 +237,18 @@ func (r *ServerOptions) CompleteSchedules(project *string) app.Completer {
 	})
 }
 
+// CompleteCache returns the Completer of the keys of results in the cache of a project.
+func (r *ServerOptions) CompleteCache(project *string) app.Completer {
+	return r.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {
+		list, err := server.Cache(ctx, cmp.Or(*project, muster.DefaultProject), 1000)
+		all := make([]app.Candidate, len(list))
+		for i := range list {
+			all[i] = app.Candidate{Value: list[i].Key, Usage: list[i].Stage + ", task " + list[i].Origin.String()}
+		}
+		return all, err
+	})
+}
+
 // CompleteSecrets returns the Completer of the names of a project's secrets.
 func (r *ServerOptions) CompleteSecrets(project *string) app.Completer {
 	return r.Complete(func(ctx context.Context, server *client.Client, _ string, _ []string) ([]app.Candidate, error) {

@@ -160,6 +160,8 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 		return object{"anyOf": []any{object{"type": "number", "minimum": 0}, object{"type": "string", "pattern": sizePattern}}}
 	case reflect.TypeFor[muster.Duration]():
 		return object{"anyOf": []any{object{"type": "number", "minimum": 0, "maximum": 100 * 365 * 24 * 3600}, object{"type": "string", "pattern": durationPattern}}}
+	case reflect.TypeFor[muster.CacheLifetime]():
+		return object{"anyOf": []any{object{"type": "boolean"}, object{"type": "number", "minimum": 60, "maximum": muster.MaxCacheLifetime.Duration().Seconds()}, object{"type": "string", "pattern": durationPattern}}}
 	case reflect.TypeFor[muster.Command]():
 		return object{"anyOf": []any{object{"type": "string"}, object{"type": "array", "minItems": 1, "maxItems": maxList, "items": text()}}}
 	case reflect.TypeFor[muster.Script](), reflect.TypeFor[muster.Checkpoint](), reflect.TypeFor[muster.Mount](), reflect.TypeFor[muster.Secret]():

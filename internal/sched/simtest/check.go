@@ -32,7 +32,7 @@ func (w *simulation) checkRows(rows muster.Rows) error {
 				return fmt.Errorf("task %s begins with attempt %d", t.ID, t.Attempt)
 			}
 			continue
-		case t.State == muster.Succeeded && old.State != muster.Succeeded && w.gangOf(t.ID) == nil && string(t.Result) != resultOf(t.Attempt):
+		case t.State == muster.Succeeded && old.State != muster.Succeeded && w.gangOf(t.ID) == nil && !t.Cached && string(t.Result) != resultOf(t.Attempt):
 			return fmt.Errorf("task %s succeeded at attempt %d with the result %s of another attempt", t.ID, t.Attempt, t.Result)
 		case t.Attempt < old.Attempt || t.Attempt > old.Attempt+1:
 			return fmt.Errorf("task %s goes from attempt %d to %d", t.ID, old.Attempt, t.Attempt)
@@ -77,6 +77,9 @@ func (w *simulation) checkSend(cmd sched.Command) error {
 	}
 	w.stats.assigns++
 	if err := w.checkGiven(m); err != nil {
+		return err
+	}
+	if err := w.checkMiss(&m); err != nil {
 		return err
 	}
 	t := w.disk.tasks[m.Attempt.Task]

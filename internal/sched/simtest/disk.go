@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/muster-dev/muster"
+	"github.com/muster-dev/muster/internal/sched/inflight"
 )
 
 // disk is what survives a crash of the server: committed rows by key.
@@ -16,6 +17,7 @@ type disk struct {
 	attempts map[muster.AttemptID]muster.Attempt
 	workers  map[muster.WorkerID]muster.Worker
 	totals   map[string]muster.Counts
+	cache    map[inflight.Key]muster.CacheEntry
 	removed  map[muster.JobID]bool // jobs that retention removed; their rows stay for checks
 	late     int
 	next     muster.JobID // if numbers were skipped
@@ -30,6 +32,7 @@ func newDisk() *disk {
 	return &disk{
 		jobs: map[muster.JobID]muster.Job{}, groups: map[groupKey]muster.Group{}, tasks: map[muster.TaskID]muster.Task{},
 		attempts: map[muster.AttemptID]muster.Attempt{}, workers: map[muster.WorkerID]muster.Worker{}, totals: map[string]muster.Counts{}, removed: map[muster.JobID]bool{},
+		cache: map[inflight.Key]muster.CacheEntry{},
 	}
 }
 

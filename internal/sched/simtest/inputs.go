@@ -258,6 +258,7 @@ func (w *simulation) newSpec() *muster.Spec {
 		}
 		w.setResources(&t)
 		w.setPolicies(s, &t)
+		w.setCache(&t)
 		s.Tasks = append(s.Tasks, t)
 	}
 	return s

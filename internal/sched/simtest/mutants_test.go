@@ -163,6 +163,30 @@ var mutants = []struct {
 		caught: `task \S+ is succeeded at attempt 0 with the result , and \S+, whose result it has|has the result ""`,
 	},
 	{
+		name: "a failure is cached",
+		file: "internal/sched/cache.go",
+		old:  "if v.State == muster.Succeeded {",
+		new:  "if v.State.Final() {",
+
+		caught: `is cached for project \w+, which is (failed|timed_out|cancelled)`,
+	},
+	{
+		name: "identical tasks run at once",
+		file: "internal/sched/cache.go",
+		old:  "t.parked = t.lookup || running\n",
+		new:  "t.parked = t.lookup || running && t.row.Attempt > 1\n",
+
+		caught: `are identical and run at once`,
+	},
+	{
+		name: "a result that is too old is used",
+		file: "internal/sched/cache.go",
+		old:  "entry.CreatedAt < now.Add(-t.group.spec().Cache.Duration())",
+		new:  "entry.CreatedAt < now.Add(-1000*t.group.spec().Cache.Duration())",
+
+		caught: `the cache has one of task \S+ that is \S+ old`,
+	},
+	{
 		name: "an attempt reuses the number of the previous one",
 		file: "internal/sched/place.go",
 		old:  "t.row.Attempt = w.unused(t.row.ID, t.row.Attempt+1)\n",

@@ -94,6 +94,9 @@ func (w *simulation) commit(rows muster.Rows, retried []muster.JobID) error {
 		failed[j.ID] = c[muster.Failed] + c[muster.TimedOut]
 	}
 	w.disk.commit(rows)
+	if err := w.commitCache(rows); err != nil {
+		return err
+	}
 	for _, id := range retried {
 		delete(w.stopped, id)
 	}
@@ -301,7 +304,7 @@ func (w *simulation) checkReused(t muster.Task) error {
 		return nil
 	}
 	o := w.disk.tasks[t.Origin]
-	if o.State != muster.Succeeded || t.State != muster.Succeeded || t.Attempt != 0 || string(o.Result) != string(t.Result) || !slices.Equal(o.Artifacts, t.Artifacts) {
+	if o.State != muster.Succeeded || t.State != muster.Succeeded || t.Attempt != 0 && !t.Cached || string(o.Result) != string(t.Result) || !slices.Equal(o.Artifacts, t.Artifacts) {
 		return fmt.Errorf("task %s is %s at attempt %d with the result %s, and %s, whose result it has, is %s with %s", t.ID, t.State, t.Attempt, t.Result, t.Origin, o.State, o.Result)
 	}
 	return nil

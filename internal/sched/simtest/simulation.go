@@ -13,6 +13,7 @@ import (
 
 	"github.com/muster-dev/muster"
 	"github.com/muster-dev/muster/internal/sched"
+	"github.com/muster-dev/muster/internal/sched/inflight"
 )
 
 const (
@@ -37,6 +38,7 @@ type simulation struct {
 	retried     map[muster.TaskID]bool
 	stopped     map[muster.JobID]bool // too many of their tasks have failed, and they were not retried since
 	serverStart muster.Time           // last start of the server
+	cacheFailed map[inflight.Key]bool // an identical task has failed
 	trace       func(format string, args ...any)
 	stats       stats
 }
@@ -46,6 +48,7 @@ type stats struct {
 	submits, cancels, retries, crashesBefore, crashesAfter, workerCrashes, freezes, disconnects, assigns, refusals int
 	quarantines, heals, preemptions, continued, gangMembers, engines, contained, retriedElsewhere                  int
 	breakdowns, avoided, handbacks, edits, holds, removals, met, unmet, stopped, limited, reused, fannedOut        int
+	cacheHits, cacheMisses                                                                                         int
 }
 
 // packet is one message of one session.
@@ -63,7 +66,7 @@ func newSimulation(seed uint64, trace func(string, ...any)) *simulation {
 	w := &simulation{
 		rng: rand.New(rand.NewPCG(seed, 42)), disk: newDisk(), faults: true, now: 1_700_000_000_000,
 		cfg:     sched.Config{Heartbeat: heartbeat, AssignGrace: muster.Duration(5 * time.Second), CrashLimit: 5},
-		retried: map[muster.TaskID]bool{}, stopped: map[muster.JobID]bool{}, trace: trace, digest: fnv.New64a(),
+		retried: map[muster.TaskID]bool{}, stopped: map[muster.JobID]bool{}, cacheFailed: map[inflight.Key]bool{}, trace: trace, digest: fnv.New64a(),
 	}
 	w.st = sched.New(w.cfg)
 	for i := range 2 + w.rng.IntN(5) {
@@ -276,6 +279,9 @@ func (w *simulation) serve(events []sched.Event, joined []int) error {
 			return err
 		}
 	}
+	if err := w.lookUp(); err != nil {
+		return err
+	}
 	w.st.Place(w.now)
 	fx := w.st.Flush()
 	if err := w.st.Check(); err != nil {
@@ -396,7 +402,7 @@ func (s stats) add(o stats) stats {
 		s.quarantines + o.quarantines, s.heals + o.heals, s.preemptions + o.preemptions, s.continued + o.continued, s.gangMembers + o.gangMembers,
 		s.engines + o.engines, s.contained + o.contained, s.retriedElsewhere + o.retriedElsewhere,
 		s.breakdowns + o.breakdowns, s.avoided + o.avoided, s.handbacks + o.handbacks, s.edits + o.edits, s.holds + o.holds, s.removals + o.removals,
-		s.met + o.met, s.unmet + o.unmet, s.stopped + o.stopped, s.limited + o.limited, s.reused + o.reused, s.fannedOut + o.fannedOut,
+		s.met + o.met, s.unmet + o.unmet, s.stopped + o.stopped, s.limited + o.limited, s.reused + o.reused, s.fannedOut + o.fannedOut, s.cacheHits + o.cacheHits, s.cacheMisses + o.cacheMisses,
 	}
 }
 
@@ -404,5 +410,5 @@ func (s stats) add(o stats) stats {
 func (s stats) lowest() int {
 	return min(s.submits, s.cancels, s.retries, s.crashesBefore, s.crashesAfter, s.workerCrashes, s.freezes, s.disconnects, s.assigns, s.refusals,
 		s.quarantines, s.heals, s.preemptions, s.continued, s.gangMembers, s.engines, s.contained, s.retriedElsewhere, s.breakdowns, s.avoided, s.handbacks, s.edits, s.holds, s.removals,
-		s.met, s.unmet, s.stopped, s.limited, s.reused, s.fannedOut)
+		s.met, s.unmet, s.stopped, s.limited, s.reused, s.fannedOut, s.cacheHits, s.cacheMisses)
 }

@@ -114,6 +114,9 @@ func (s *Store) writeBatch(b *store.Batch) error {
 	if err := each(b.Totals, w.writeTotal); err != nil {
 		return err
 	}
+	if err := w.writeCache(b); err != nil {
+		return err
+	}
 	return w.writeRetention(b)
 }
 

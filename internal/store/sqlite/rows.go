@@ -22,7 +22,7 @@ const (
 	taskColumns      = taskFixed + ", " + taskMutable + ", finished_at"
 	taskFixed        = "id, grp, name, kind, element, created_at, origin"
 	taskMutable      = "state, attempt, retried, crashes, worker, queued_at, not_before, assigned_at, started_at, reason, message, " +
-		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image"
+		"exit_code, log_size, grant, checkpoint, progress, step, metrics, usage, artifacts, result, image, cache"
 	attemptColumns = "task, n, worker, outcome, reason, message, exit_code, log_size, assigned_at, started_at, finished_at, usage, artifacts, image"
 	workerColumns  = "id, name, state, version, tags, labels, kinds, price, resources, address, paused, draining, deadline, joined_at, last_seen_at, allow, own_kinds, lacks, projects, pending, token, quarantined, heartbeat"
 	keyColumns     = "id, name, hash, role, project, worker, created_at, expires_at, job, parent, prefix, rotated, last_used_at, last_used_from, subject, uses, bounds, approval, joined_by, quarantined"
@@ -263,7 +263,13 @@ func (r row) task(t *muster.Task) {
 	text(r, &t.Kind)
 	optText(r, &t.Element)
 	optNumber(r, &t.CreatedAt)
-	r.origin(&t.Origin)
+	origin := t.Origin
+	if t.Cached {
+		origin = muster.TaskID{} // see taskCache
+	}
+	if r.origin(&origin); r.c != nil {
+		t.Origin = origin
+	}
 	r.taskMutable(t)
 	optNumber(r, &t.FinishedAt)
 }
@@ -292,6 +298,7 @@ func (r row) taskMutable(t *muster.Task) {
 	jsonList(r, &t.Artifacts)
 	r.raw(&t.Result)
 	optText(r, &t.Image)
+	r.taskCache(t)
 }
 
 func (r row) attempt(a *muster.Attempt) {

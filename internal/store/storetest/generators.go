@@ -36,7 +36,7 @@ func generators() rapid.MakeConfig {
 		},
 		Fields: map[reflect.Type]map[string]*rapid.Generator[any]{
 			reflect.TypeFor[muster.Task](): {
-				"WorkerName": absent, "Synthesized": absent, "Origin": absent, "FinishedAt": absent, "ExitCode": rapid.Ptr(rapid.IntRange(-1, 255), true).AsAny(),
+				"WorkerName": absent, "Synthesized": absent, "Origin": absent, "Cached": absent, "Cache": absent, "FinishedAt": absent, "ExitCode": rapid.Ptr(rapid.IntRange(-1, 255), true).AsAny(),
 				"Checkpoint": rapid.OneOf(rapid.Just(""), rapid.StringMatching(`[0-9a-f]{64}`)).AsAny(), "Progress": rapid.Ptr(rapid.Float64Range(0, 1), true).AsAny(),
 				"Metrics": rapid.MapOfN(rapid.String(), rapid.Float64Range(-1e300, 1e300), 0, 3).AsAny(),
 			},
@@ -67,6 +67,13 @@ func drawTask(t *rapid.T, fixed muster.Task) muster.Task {
 	task.Element, task.CreatedAt = fixed.Element, fixed.CreatedAt
 	if task.ID.Num%3 == 1 {
 		task.Origin = muster.TaskID{Job: 1 << 31, Num: muster.MaxTasks - 1}
+	}
+	switch n := rapid.IntRange(0, 3).Draw(t, "cache"); {
+	case n == 0:
+		task.Cache = &muster.TaskCache{Key: draw[string](t, "key"), Fields: []muster.CacheField{{Name: "run", Value: draw[string](t, "value")}}}
+	case n == 1 && task.Origin == (muster.TaskID{}): // a reused task is not looked up
+		task.Cache = &muster.TaskCache{Key: draw[string](t, "key"), Origin: muster.TaskID{Job: 7, Num: 3}}
+		task.Cached, task.Origin = true, task.Cache.Origin
 	}
 	if task.State.HoldsResources() {
 		task.Worker = "w-1"

@@ -34,6 +34,7 @@ type (
 		store.SummaryReader
 		store.AuditStore
 		store.ScheduleStore
+		store.CacheStore
 		store.ScheduleRunStore
 	}
 	fileStores interface {
@@ -69,6 +70,7 @@ func Run(t *testing.T, open func(t *testing.T, dir string) Store) {
 		{"Keys", "API keys are found by hash, replaced by id, and NotFound after deletion; Forbidden if they were keys of workers.", keys},
 		{"Enrolment", "A key lets as many workers join as it has uses, also at once and after a restart; they get its bounds; few wait for approval.", enrolment},
 		{"Secrets", "Secrets are listed by project and name with all fields, replaced, and NotFound after deletion, also after a restart.", secrets},
+		{"Cache", "Cached results are found by project and key, replaced, counted when they are used, and deleted by what they are of and when they have expired; their artifacts are listed until then.", cacheEntries},
 		{"Schedules", "Schedules are listed by project and name, replaced with their runs kept, limited in number, and NotFound after deletion, also after a restart.", schedules},
 		{"ScheduleRuns", "A run and its job are one transaction, which sets the next run; runs are listed newest first, and the last hundred and those of live jobs are kept.", scheduleRuns},
 		{"Contents", "Files are found by their CID in each job that has them, and pinned once.", cids},

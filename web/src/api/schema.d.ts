@@ -585,6 +585,24 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/projects/{project}/cache": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List results in the cache of a project, the newest first */
+        get: operations["list-cache"];
+        put?: never;
+        post?: never;
+        /** Delete results from the cache of a project: those that have all of what the parameters say, or all */
+        delete: operations["clear-cache"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/projects/{project}/notify": {
         parameters: {
             query?: never;
@@ -923,6 +941,23 @@ export interface paths {
         };
         /** List the attempts of a task */
         get: operations["list-attempts"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/tasks/{task}/cache": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Explain how a task uses the result cache, and what differs from the nearest entry */
+        get: operations["explain-cache"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1581,6 +1616,59 @@ export interface components {
              */
             verdict: "intact" | "damaged" | "unreadable" | "unchecked";
         };
+        Cache: {
+            /** @description the newest first */
+            entries: components["schemas"]["CacheEntry"][] | null;
+        };
+        CacheCleared: {
+            /**
+             * Format: int64
+             * @description entries
+             */
+            deleted: number;
+        };
+        CacheDifferent: {
+            /** @description absent if the entry does not have it */
+            entry?: string;
+            /** @example env.SEED */
+            name: string;
+            /** @description absent if the task does not have it */
+            task?: string;
+        };
+        CacheEntry: {
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            created_at: string;
+            /**
+             * Format: date-time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            expires_at: string;
+            /**
+             * Format: date-time
+             * @description the last time
+             * @example 2026-01-02T15:04:05.000Z
+             */
+            hit_at?: string;
+            /**
+             * Format: int64
+             * @description how many tasks took the result
+             */
+            hits: number;
+            /** @description SHA-256 of what determines the result */
+            key: string;
+            kind: string;
+            /** @description the task that ran; it may have been removed */
+            origin: string;
+            /**
+             * @description bytes of its artifacts
+             * @example 1073741824
+             */
+            size: number;
+            stage: string;
+        };
         Checkpoint: {
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
@@ -1785,6 +1873,11 @@ export interface components {
              * @example ${prepare.result.shards}
              */
             array?: string;
+            /**
+             * @description true, seconds, or a string such as 12h or 7d
+             * @example true
+             */
+            cache?: boolean | number | string;
             /** @description a string is the path */
             checkpoint?: string | components["schemas"]["Checkpoint"];
             container?: components["schemas"]["Container"];
@@ -3172,6 +3265,7 @@ export interface components {
             assigned_at?: string;
             /** Format: int64 */
             attempt?: number;
+            cached?: boolean;
             checkpoint?: string;
             /** Format: int64 */
             crashes?: number;
@@ -3235,6 +3329,22 @@ export interface components {
             worker?: string;
             worker_name?: string;
         };
+        TaskCache: {
+            /** @description between the task and the nearest entry */
+            differences?: components["schemas"]["CacheDifferent"][] | null;
+            key?: string;
+            /** @description of a miss: the entry of another task that differs least, among the newest 1000 */
+            nearest?: components["schemas"]["CacheEntry"];
+            /** @description of a hit: the task that ran */
+            origin?: string;
+            /**
+             * @description off: the task does not use the cache; pending: it was not looked up yet, or waits for an identical task
+             * @enum {string}
+             */
+            outcome: "off" | "pending" | "hit" | "miss";
+            summary: string;
+            task: string;
+        };
         TaskEvent: {
             /**
              * Format: date-time
@@ -3274,6 +3384,11 @@ export interface components {
              * @example ${prepare.result.shards}
              */
             array?: string;
+            /**
+             * @description true, seconds, or a string such as 12h or 7d
+             * @example true
+             */
+            cache?: boolean | number | string;
             /** @description a string is the path */
             checkpoint?: string | components["schemas"]["Checkpoint"];
             container?: components["schemas"]["Container"];
@@ -4972,6 +5087,80 @@ export interface operations {
             };
         };
     };
+    "list-cache": {
+        parameters: {
+            query?: {
+                /** @description maximum number of entries */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Cache"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "clear-cache": {
+        parameters: {
+            query?: {
+                /** @description only results of tasks of this job */
+                job?: number;
+                /** @description only results of this kind */
+                kind?: string;
+                /** @description only results of stages with this name */
+                stage?: string;
+                /** @description only the results whose keys begin with this */
+                key?: string;
+            };
+            header?: never;
+            path: {
+                project: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CacheCleared"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "get-notify": {
         parameters: {
             query?: never;
@@ -5812,6 +6001,38 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Attempts"];
+                };
+            };
+            /** @description An error */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "explain-cache": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description task id */
+                task: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskCache"];
                 };
             };
             /** @description An error */

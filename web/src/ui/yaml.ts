@@ -3,7 +3,7 @@ import { stringify } from "yaml";
 type Doc = Record<string, unknown>;
 
 /** The order in which people write the fields of a job and of a stage; others follow in their order. */
-const order = ["name", "project", "priority", "labels", "kind", "needs", "array", "matrix", "sweep", "gang", "image", "files", "run", "script", "input", "python", "container", "env", "secrets", "resources", "where", "inputs", "outputs", "timeout", "queue_timeout", "log_cap", "retries", "kill", "disconnect", "checkpoint", "notify", "tasks", "signed_by", "signature"];
+const order = ["name", "project", "priority", "labels", "kind", "needs", "array", "matrix", "sweep", "gang", "image", "files", "run", "script", "input", "python", "container", "env", "secrets", "resources", "where", "inputs", "outputs", "timeout", "queue_timeout", "log_cap", "retries", "kill", "disconnect", "checkpoint", "cache", "notify", "tasks", "signed_by", "signature"];
 
 /** A job's spec as YAML, as a person would write it: known fields in their usual order, what is empty left out. */
 export function toYAML(spec: unknown): string {

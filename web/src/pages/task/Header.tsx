@@ -92,6 +92,9 @@ export function Header({ task, job, attempts, former, search, workerName }: Head
         <Fact label="Kind">
           <span className="mono">{task.kind}</span>
         </Fact>
+        <Fact label="Cached result of task" hide={!task.cached}>
+          <span className="mono">{task.origin}</span>
+        </Fact>
         {former?.outcome && (
           <Fact label="Outcome">
             <StateBadge state={former.outcome as "failed"} />
