@@ -61,7 +61,7 @@ func addSpecDetails(f *app.Details, t *muster.TaskSpec) {
 	}
 	f.Add("network", term.Sanitize(network))
 	if p := t.Python; p != nil {
-		f.Add("python", term.Sanitize(strings.Join(app.NonEmpty([]string{p.Version, p.Requirements, strings.Join(p.Packages, " ")}), ", ")))
+		f.Add("python", term.Sanitize(strings.Join(app.NonEmpty([]string{p.Version, p.Project, strings.Join(p.Extras, " "), strings.Join(p.Groups, " "), p.Requirements, strings.Join(p.Packages, " ")}), ", ")))
 	}
 }
 

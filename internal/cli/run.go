@@ -99,8 +99,11 @@ func (c *runConfig) flags() []cli.Flag {
 			EnumVar(&t.Network, muster.NetworkHost, muster.NetworkBridge, muster.NetworkAllowlist, muster.NetworkNone),
 		app.Option{Name: "allow-host", Usage: "Allowed host with --network allowlist, such as pypi.org or '*.hf.co:443'; may be repeated", Group: groupNetwork}.RepeatedVar(&t.AllowHosts),
 
+		app.Option{Name: "python-project", Value: "path", Usage: "Folder with the pyproject.toml to install, relative to --files, such as .", Group: groupPython}.StringVar(&c.python.Project),
+		app.Option{Name: "python-extra", Usage: "Optional dependencies of --python-project; may be repeated", Group: groupPython}.RepeatedVar(&c.python.Extras),
+		app.Option{Name: "python-group", Usage: "Dependency group of --python-project; may be repeated", Group: groupPython}.RepeatedVar(&c.python.Groups),
 		app.Option{Name: "python-requirements", Value: "path", Usage: "Requirements file of the task's Python environment, relative to --files", Group: groupPython}.StringVar(&c.python.Requirements),
-		app.Option{Name: "python-package", Usage: "Package of the task's Python environment, such as 'numpy>=2'; may be repeated", Group: groupPython}.RepeatedVar(&c.python.Packages),
+		app.Option{Name: "python-package", Usage: "Package of the task's Python environment, such as 'numpy>=2', or a path in --files such as ./lib; may be repeated", Group: groupPython}.RepeatedVar(&c.python.Packages),
 		app.Option{Name: "python-version", Usage: "Python version, such as 3.12", Group: groupPython}.StringVar(&c.python.Version),
 
 		app.Option{Name: "image", Usage: "Container image, such as python:3.12; without a command, its default command runs", Group: groupContainers}.StringVar(&t.Image),
@@ -307,7 +310,10 @@ func (c *runConfig) spec(args []string) (*muster.Spec, error) {
 	if c.python.Requirements != "" && t.Files == "" {
 		return nil, muster.Errorf(muster.Invalid, "--python-requirements is relative to --files: set it, for example to --files .")
 	}
-	if c.python.Requirements != "" || len(c.python.Packages) > 0 || c.python.Version != "" {
+	if c.python.Project != "" && t.Files == "" {
+		return nil, muster.Errorf(muster.Invalid, "--python-project is relative to --files: set it, for example to --files .")
+	}
+	if !reflect.ValueOf(c.python).IsZero() {
 		t.Python = &c.python
 	}
 	if len(c.array.Ranges) > 0 {

@@ -386,16 +386,31 @@ func (d document) checkFiles(t *muster.TaskSpec) muster.FieldError {
 		return muster.FieldError{Path: "files", Message: fmt.Sprintf("cannot read the directory: %v", err)}
 	case !info.IsDir():
 		return muster.FieldError{Path: "files", Message: dir + " is a file: use its directory"}
-	case t.Python == nil || t.Python.Requirements == "":
+	case t.Python == nil:
 		return muster.FieldError{}
 	}
-	if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(t.Python.Requirements))); err != nil {
-		return muster.FieldError{
-			Path: "python.requirements", Message: fmt.Sprintf("no file %s in the directory %s", t.Python.Requirements, dir),
-			Hint: "the path is relative to files",
+	missing := func(at, name string) muster.FieldError {
+		if _, err := os.Stat(filepath.Join(dir, filepath.FromSlash(name))); err == nil {
+			return muster.FieldError{}
+		}
+		return muster.FieldError{Path: at, Message: fmt.Sprintf("no file %s in the directory %s", name, dir), Hint: "the path is relative to files"}
+	}
+	if p := t.Python.Project; p != "" {
+		if e := missing("python.project", path.Join(p, "pyproject.toml")); e.Message != "" {
+			return e
 		}
 	}
-	return muster.FieldError{}
+	for i, pkg := range t.Python.Packages {
+		if name, _, _ := strings.Cut(pkg, "["); muster.IsLocalPackage(pkg) {
+			if e := missing(fmt.Sprintf("python.packages[%d]", i), path.Clean(name)); e.Message != "" {
+				return e
+			}
+		}
+	}
+	if t.Python.Requirements == "" {
+		return muster.FieldError{}
+	}
+	return missing("python.requirements", t.Python.Requirements)
 }
 
 // inlineScript returns a script with the text of its file, and the interpreter for the extension of its name.

@@ -555,7 +555,19 @@ return nil, err
 	},
 	{
 		tests: []string{"TestBuildsOfProjectsAreSeparate"}, file: "internal/agent/run/python/spec.go",
-		guard: "spec.Project = project", without: "_ = project",
+		guard: "spec.Project, spec.Request = r.Project, r", without: "spec.Request = r",
+	},
+	{
+		tests: []string{"TestBuildsInImagesAreSeparate"}, file: "internal/agent/run/python/project.go",
+		guard: `case strings.HasPrefix(name, "UV_"), strings.HasSuffix`, without: `case true, strings.HasSuffix`,
+	},
+	{
+		tests: []string{"TestBuildsInImagesAreSeparate"}, file: "internal/agent/run/python/tool.go",
+		guard: `owner += "\n" + s.Image`, without: ``,
+	},
+	{
+		tests: []string{"TestBuildsInImagesAreSeparate"}, file: "internal/agent/run/process/runtime.go",
+		guard: `a.Expose(dir, "python", false)`, without: `a.Expose(dir, "python", true)`,
 	},
 	{
 		tests: []string{"TestModelsOfProjectsAreSeparate"}, file: "internal/agent/run/project.go",

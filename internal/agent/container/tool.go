@@ -39,7 +39,7 @@ func (c *Containers) RunTool(ctx context.Context, b *run.ContainerSpec, w io.Wri
 	if err != nil {
 		return 0, c.toolError(ctx, err)
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }()
 	if err := c.cfg.Engine.Start(ctx, ctr.ID); err != nil {
 		if ctx.Err() == nil && !errors.Is(err, docker.ErrUnreachable) {
 			return 0, run.Failf(muster.StartFailed, "%w", err)

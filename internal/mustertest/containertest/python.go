@@ -4,16 +4,12 @@ import (
 	"io/fs"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/muster-dev/muster/internal/testkit"
 )
-
-// sharedObject matches the files that ldd names.
-var sharedObject = regexp.MustCompile(`(?m)(/\S+) \(0x`)
 
 // PythonImage is ShellImage with the Python of this machine in /usr/bin/python3, and the shared libraries of it and of programs, which are
 // paths on this machine. Without a Debian-like /usr/bin/python3 the test skips.
@@ -43,8 +39,10 @@ func PythonImage(tb testing.TB, programs ...string) ImageSpec {
 	for _, program := range append(programs, python) {
 		out, err := exec.CommandContext(tb.Context(), "ldd", program).Output()
 		testkit.NoError(tb, err)
-		for _, m := range sharedObject.FindAllStringSubmatch(string(out), -1) {
-			b.Files[m[1]] = m[1]
+		for field := range strings.FieldsSeq(string(out)) { // such as libm.so.6 => /lib/libm.so.6 (0x7f…)
+			if filepath.IsAbs(field) {
+				b.Files[field] = field
+			}
 		}
 	}
 	return b

@@ -56,17 +56,18 @@ func writeWheel(t *testing.T, dir, name, version string) string {
 			t.Fatal(err)
 		}
 	}
-	info, record := fmt.Sprintf("%s-%s.dist-info/", name, version), ""
+	info := fmt.Sprintf("%s-%s.dist-info/", name, version)
+	var record strings.Builder
 	for entry, text := range map[string]string{
 		name + ".py":      fmt.Sprintf("VERSION = %q\n", version),
 		info + "METADATA": fmt.Sprintf("Metadata-Version: 2.1\nName: %s\nVersion: %s\n", name, version),
 		info + "WHEEL":    "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
 	} {
 		sum := sha256.Sum256([]byte(text))
-		record += fmt.Sprintf("%s,sha256=%s,%d\n", entry, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
+		fmt.Fprintf(&record, "%s,sha256=%s,%d\n", entry, base64.RawURLEncoding.EncodeToString(sum[:]), len(text))
 		add(entry, text)
 	}
-	add(info+"RECORD", record+info+"RECORD,,\n")
+	add(info+"RECORD", record.String()+info+"RECORD,,\n")
 	if err := errors.Join(z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -98,6 +98,7 @@ func TestPythonEnvironmentInAContainerOfPodman(t *testing.T) {
 // testPythonInContainer checks that a task in a container has the packages of its spec, built with the Python of its image and cached for it
 // and its project; that it cannot change them; that its PATH begins with them, before that of its image; and that a damaged one is rebuilt.
 func testPythonInContainer(t *testing.T, host string) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("skipped: it builds images")
 	}

@@ -53,7 +53,7 @@ export function Environment({ task, image }: { task: Task; image: string | undef
             rows={[
               ["Kind", <span key="k" className="mono">{task.kind}</span>],
               ["Image", text(image ?? answer?.image ?? answer?.spec.image)],
-              ["Python", python && [python.version, ...(python.packages ?? []), python.requirements].filter(Boolean).join(", ")],
+              ["Python", python && [python.version, python.project, ...(python.extras ?? []), ...(python.groups ?? []), ...(python.packages ?? []), python.requirements].filter(Boolean).join(", ")],
               ["Isolation", text(answer?.spec.isolation)],
               ["Network", text(answer?.spec.network)],
               ["Checkpoint", task.checkpoint ? <span key="c" className="mono">{task.checkpoint.slice(0, 16)}…</span> : undefined],
