@@ -59,7 +59,9 @@ func TestJobOfTenThousandStages(t *testing.T) {
 		}
 	}
 	var again muster.Job
-	timed("rerun", func() { again, err = c.Client.Submit(t.Context(), spec, client.SubmitOptions{Rerun: job.ID, From: "s270f"}) })
+	timed("rerun", func() {
+		again, err = c.Client.Submit(t.Context(), spec, client.SubmitOptions{Rerun: job.ID, From: "s270f"})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
