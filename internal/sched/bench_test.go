@@ -254,6 +254,7 @@ func BenchmarkStages(b *testing.B) {
 	for _, n := range []int{100, 1_000, 10_000} {
 		spec := pipeline(n)
 		perStage := func(b *testing.B) {
+			b.Helper()
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n)/1e3, "µs/stage")
 		}
 		b.Run(fmt.Sprintf("check/%d", n), func(b *testing.B) {

@@ -44,8 +44,8 @@ type source struct {
 
 // command returns the command without and with its packages, both empty if there is none.
 func (s source) command() (bare, whole []string) {
-	for i := len(s.args) - 1; i >= 0; i-- {
-		if s.args[i] == "--" {
+	for i, arg := range slices.Backward(s.args) {
+		if arg == "--" {
 			return s.args[:i], slices.Concat(s.args[:i], s.args[i+1:])
 		}
 	}

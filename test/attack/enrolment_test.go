@@ -433,6 +433,7 @@ func TestWorkersDoNotGetTheIDOfAnother(t *testing.T) {
 		"that is a name": "called-victim",
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			_, err := join(id)
 			refusedBy(t, "a join", err, http.StatusConflict, "choose another --worker-id")
 		})

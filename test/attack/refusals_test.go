@@ -70,13 +70,13 @@ func TestWorkersEndTasksWithoutATimeoutAtTheirMaximum(t *testing.T) {
 	conn := s.startWorker("--max-task-timeout", "300ms")
 	s.assign(conn, 1, muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "exec sleep 1000"}})
 	s.receive(conn, "a report", func(f *link.ToServer) bool {
-		for _, r := range f.Finished {
-			if r.Outcome != muster.AttemptTimedOut || r.Reason != muster.Timeout {
-				t.Errorf("the task ended with %+v", r)
-			}
-			return true
+		if len(f.Finished) == 0 {
+			return false
 		}
-		return false
+		if r := f.Finished[0]; r.Outcome != muster.AttemptTimedOut || r.Reason != muster.Timeout {
+			t.Errorf("the task ended with %+v", r)
+		}
+		return true
 	})
 }
 
@@ -88,8 +88,8 @@ func TestWorkersRefuseMoreTasksThanTheirMaximum(t *testing.T) {
 		s.assign(conn, job+1, muster.TaskSpec{Kind: muster.KindProcess, Run: &muster.Command{Shell: "exec sleep 1000"}})
 	}
 	s.receive(conn, "an answer to the last one", func(f *link.ToServer) bool {
-		for _, r := range f.Rejected {
-			if r.Attempt.Task.Job != 3 || !strings.Contains(r.Message, "this worker runs at most 2 tasks at once, and runs 2") {
+		if len(f.Rejected) > 0 {
+			if r := f.Rejected[0]; r.Attempt.Task.Job != 3 || !strings.Contains(r.Message, "this worker runs at most 2 tasks at once, and runs 2") {
 				t.Errorf("%+v", r)
 			}
 			return true

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	maxTail         = 4 << 10         // bytes of each stream in the result of a program without result.json
+	maxTail         = 1 << 10         // bytes of each stream in the result of a program without result.json
 	maxMessageTail  = 1 << 10         // bytes of standard error in the message of a failure
 	maxMessageLines = 10              // lines of it
 	tailScan        = 1 << 20         // bytes at the end of a log that are read for the tails, and what is before them in its last segment

@@ -44,7 +44,7 @@ func TestFailureIsDescribedByTheLastLines(t *testing.T) {
 	}
 }
 
-// TestTailIsWholeLines checks that the end of a long output has at most 4 KiB, begins with a line if it can, and is valid text.
+// TestTailIsWholeLines checks that the end of a long output has at most 1 KiB, begins with a line if it can, and is valid text.
 func TestTailIsWholeLines(t *testing.T) {
 	for _, c := range []struct {
 		name, write string

@@ -227,7 +227,7 @@ func outputs(t *testing.T, o suite) {
 			{"echo out; exit 4", `{"exit_code":4,"stdout":"out\n","stderr":""}`},
 			{"echo out; echo x > $MUSTER_OUT/model.pt", `{"exit_code":0,"stdout":"out\n","stderr":""}`},
 			{"echo out; echo 7 > $MUSTER_OUT/result.json; exit 4", "7\n"},
-			{"i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo 345678; done", `{"exit_code":0,"stdout":"` + strings.Repeat(`345678\n`, 4096/7) + `","stderr":"","truncated":true}`},
+			{"i=0; while [ $i -lt 2000 ]; do i=$((i+1)); echo 345678; done", `{"exit_code":0,"stdout":"` + strings.Repeat(`345678\n`, 1024/7) + `","stderr":"","truncated":true}`},
 		} {
 			if r := b.done(t, b.task(c.shell)); string(r.Result) != c.result {
 				t.Errorf("%s: %.200s, want %.200s", c.shell, r.Result, c.result)
