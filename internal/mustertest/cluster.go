@@ -303,6 +303,18 @@ func (c *Cluster) AwaitWorkerState(name string, want muster.WorkerState) {
 	})
 }
 
+// AwaitKind waits until a worker offers a kind. Engines take long to answer on a busy machine.
+func (c *Cluster) AwaitKind(name, kind string) {
+	c.tb.Helper()
+	c.Await(fmt.Sprintf("worker %s offers %s", name, kind), 3*time.Minute, func() error {
+		w, err := c.Client.Worker(c.tb.Context(), name)
+		if err == nil && !slices.Contains(w.Kinds, kind) {
+			err = fmt.Errorf("it offers %v", w.Kinds)
+		}
+		return err
+	})
+}
+
 // Await waits until try succeeds, and ends the test with its last error at the limit.
 func (c *Cluster) Await(desc string, limit time.Duration, try func() error) {
 	c.tb.Helper()

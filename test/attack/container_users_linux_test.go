@@ -37,17 +37,18 @@ func TestRootInContainersIsNotRootOfTheMachine(t *testing.T) {
 	}
 	e := newEnv(t)
 	e.StartWorker("w", mustertest.SharedDir(t), "--engine", host, "--allow-mounts", shared)
+	e.AwaitKind("w", muster.KindContainer)
 	spec := mustertest.ShellSpec("root", `exec 2>&1; id -u; cat /data/shadow; echo evil >>/data/passwd; touch /data/new && echo made a file; chown 0 /data/passwd && echo took a file
 		echo done >$MUSTER_OUT/done; sleep 600; : $MUSTER_TASK`)
 	spec.Tasks[0].Image = containertest.LoadBusybox(t, host)
 	spec.Tasks[0].Network = muster.NetworkNone
 	spec.Tasks[0].Container = &muster.Container{Mounts: []muster.Mount{{Source: shared, Target: "/data"}}}
-	spec.Tasks[0].Timeout = muster.Duration(20 * time.Second)
+	spec.Tasks[0].Timeout = muster.Duration(30 * time.Second)
 	first, second := e.Submit(spec), e.Submit(spec)
 	users := map[uint32]bool{}
 	for _, job := range []muster.JobID{first.ID, second.ID} {
 		task := muster.TaskID{Job: job}
-		e.Await("the container sleeps", time.Minute, func() error {
+		e.Await("the container sleeps", 2*awaitTimeout, func() error {
 			pids := mustertest.ProcessesMatching(t, "MUSTER_TASK="+task.String()+"\x00", "sleep\x00600\x00")
 			if len(pids) == 0 {
 				return errors.New("it has not come to its end")

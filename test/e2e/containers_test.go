@@ -347,32 +347,24 @@ func (b *containerEnv) testCancelled() {
 	b.awaitCleanup()
 }
 
-// TestPodman runs the same with Podman: tasks with every outcome, one that ignores signals, a killed worker, and no leftovers.
+// TestPodman runs the same with Podman and a user namespace for each container: tasks with every outcome, one that ignores signals, a killed worker,
+// an allowlist, and no leftovers.
 func TestPodman(t *testing.T) {
-	t.Parallel()
-	testPodman(t)
-}
-
-// TestPodmanUserNamespaces is TestPodman with a user namespace for each container.
-func TestPodmanUserNamespaces(t *testing.T) {
 	t.Parallel()
 	if !containertest.WithSubordinateIDs(t, "containers:1000000:6553600") {
 		return
 	}
-	testPodman(t)
-	t.Run("allowlist", func(t *testing.T) { newContainerEnv(t, containertest.StartPodman(t)).testAllowlist() })
-}
-
-func testPodman(t *testing.T) {
-	t.Helper()
 	host := containertest.StartPodman(t)
-	for name, test := range map[string]func(*containerEnv){
-		"ends": (*containerEnv).testEndings, "cancelled": (*containerEnv).testCancelled, "killed workers": func(b *containerEnv) { b.testOutlivesWorker(3, 4) },
+	for _, test := range []struct {
+		name string
+		run  func(*containerEnv)
+	}{
+		{"ends", (*containerEnv).testEndings},
+		{"cancelled", (*containerEnv).testCancelled},
+		{"killed workers", func(b *containerEnv) { b.testOutlivesWorker(3, 4) }},
+		{"allowlist", (*containerEnv).testAllowlist},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(newContainerEnv(t, host))
-		})
+		t.Run(test.name, func(t *testing.T) { test.run(newContainerEnv(t, host)) }) // one at a time: other tests run beside this one
 	}
 }
 
