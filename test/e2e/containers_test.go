@@ -349,7 +349,7 @@ func (b *containerEnv) testCancelled() {
 
 // TestPodman runs the same with Podman and a user namespace for each container: tasks with every outcome, one that ignores signals, a killed worker,
 // an allowlist, and no leftovers.
-func TestPodman(t *testing.T) {
+func TestPodman(t *testing.T) { //nolint:tparallel // one subtest at a time: other tests run beside this one
 	t.Parallel()
 	if !containertest.WithSubordinateIDs(t, "containers:1000000:6553600") {
 		return
@@ -364,7 +364,7 @@ func TestPodman(t *testing.T) {
 		{"killed workers", func(b *containerEnv) { b.testOutlivesWorker(3, 4) }},
 		{"allowlist", (*containerEnv).testAllowlist},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(newContainerEnv(t, host)) }) // one at a time: other tests run beside this one
+		t.Run(test.name, func(t *testing.T) { test.run(newContainerEnv(t, host)) })
 	}
 }
 
