@@ -235,7 +235,7 @@ func TestFullHeartbeatIsCheap(t *testing.T) {
 	}
 }
 
-// pipeline returns a normalized job of n no-op stages, each of which needs the five before it.
+// pipeline returns a normalized job of n no-op stages. Each needs the five before it.
 func pipeline(n int) *muster.Spec {
 	s := &muster.Spec{}
 	for i := range n {

@@ -21,7 +21,7 @@ type CacheQuery struct {
 	OldestAt muster.Time // a result that is older is not used
 }
 
-// CacheQueries returns at most n queries, each of which must be answered by a CacheAnswer before the next Place.
+// CacheQueries returns at most n queries. Each must be answered by a CacheAnswer before the next Place.
 func (s *State) CacheQueries(now muster.Time, n int) []CacheQuery {
 	s.lookups = slices.DeleteFunc(s.lookups, func(t *task) bool { return !t.lookup })
 	queries := make([]CacheQuery, 0, min(n, len(s.lookups)))
@@ -76,7 +76,8 @@ func (s *State) hit(now muster.Time, t *task, e *muster.CacheEntry) {
 	s.setState(now, t, muster.Succeeded)
 }
 
-// park reports whether a queued task stays outside the queue for now.
+// park keeps a queued task outside the queue until its lookup, which it requests, is answered, and while an identical task runs. It reports
+// whether the task is parked.
 func (s *State) park(t *task) bool {
 	switch {
 	case t.group.spec().Cache == 0:

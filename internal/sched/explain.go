@@ -82,7 +82,7 @@ func (s *State) Explain(now muster.Time, id muster.TaskID) (muster.Explanation, 
 
 // Limits of a plan. Beyond them stages have only the summary, and beyond the first one not even that.
 const (
-	maxPlanNeeds    = 1_000  // different requirements of stages, each of which is compared with every worker
+	maxPlanNeeds    = 1_000  // different requirements of stages; each is compared with every worker
 	maxPlanVerdicts = 10_000 // workers of all explanations
 )
 

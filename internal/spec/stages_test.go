@@ -10,7 +10,7 @@ import (
 	"github.com/muster-dev/muster/internal/spec"
 )
 
-// stagesJSON returns a job of n stages, each of which needs the five before it.
+// stagesJSON returns a job of n stages. Each needs the five before it.
 func stagesJSON(n int) string {
 	var b strings.Builder
 	for i := range n {

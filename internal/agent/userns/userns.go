@@ -99,7 +99,7 @@ func enoughIDs(root string) error {
 	return nil
 }
 
-// subordinateIDs returns how many ids the user containers has, of whom Podman takes those of containers: see subuid(5).
+// subordinateIDs returns the number of subordinate ids of the user "containers", from which Podman takes the ids of containers: see subuid(5).
 func subordinateIDs(text string) (sum int) {
 	for line := range strings.Lines(text) {
 		fields := strings.Split(strings.TrimSpace(line), ":")

@@ -70,7 +70,7 @@ func (t *Table) Draw(s Screen) error {
 // blockLen is how many bytes of a table are written at once.
 const blockLen = 64 << 10
 
-// Stream is Draw for rows that are not in memory, all of which were measured. An error ends it.
+// Stream is Draw for rows that are not in memory. Each must have been measured. An error ends it.
 func (t *Table) Stream(s Screen, rows iter.Seq2[[]string, error]) error {
 	visible := t.visibleColumns()
 	widths := t.widths(s.Width, visible)
