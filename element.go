@@ -10,9 +10,9 @@ import (
 // that users see as ${index} and MUSTER_INDEX. In an array the index is the array's
 // number, else it is the position. In a gang it is also the rank.
 
-// HasElements reports whether the stage is an array, a matrix or a gang. Its tasks
+// HasElements reports whether the stage is an array, a matrix, a sweep or a gang. Its tasks
 // have element names, even if there is only one.
-func (t *TaskSpec) HasElements() bool { return t.Array != nil || t.Matrix != nil || t.Gang != nil }
+func (t *TaskSpec) HasElements() bool { return t.Array != nil || t.Matrix != nil || t.Sweep != nil || t.Gang != nil }
 
 // Size returns the number of tasks of the stage, 1 for a plain one. Its cost does
 // not depend on the array's size.
@@ -22,6 +22,8 @@ func (t *TaskSpec) Size() int {
 		return int(t.Array.Len())
 	case t.Matrix != nil:
 		return int(min(t.Matrix.Len(), math.MaxInt))
+	case t.Sweep != nil:
+		return t.Sweep.Trials
 	case t.Gang != nil:
 		return t.Gang.Size
 	default:
@@ -47,18 +49,19 @@ func (t *TaskSpec) Position(index int) (int, bool) {
 }
 
 // Element returns the name of the element at position i: "" for a plain task, "7" in an array
-// or a gang, "lr=0.1,seed=2" in a matrix.
+// or a gang, "lr=0.1,seed=2" in a matrix, "trial=3,lr=0.1" in a random search.
 func (t *TaskSpec) Element(i int) string {
 	switch {
 	case t.Array != nil, t.Gang != nil:
 		return strconv.Itoa(t.Index(i))
-	case t.Matrix != nil:
+	case t.Matrix != nil, t.Sweep != nil:
 		var b strings.Builder
-		for k, v := range t.Matrix.At(int64(i)) {
+		axes := t.Axes()
+		for k, v := range t.Combination(i) {
 			if k > 0 {
 				b.WriteByte(',')
 			}
-			b.WriteString(t.Matrix.Axes[k].Name)
+			b.WriteString(axes[k])
 			b.WriteByte('=')
 			b.WriteString(v)
 		}
@@ -69,13 +72,12 @@ func (t *TaskSpec) Element(i int) string {
 }
 
 // Values returns the variables that the element at position i may refer to: "index",
-// and "matrix.NAME" for each axis.
+// and "matrix.NAME" for each of Axes.
 func (t *TaskSpec) Values(i int) map[string]string {
 	values := map[string]string{"index": strconv.Itoa(t.Index(i))}
-	if t.Matrix != nil {
-		for k, v := range t.Matrix.At(int64(i)) {
-			values["matrix."+t.Matrix.Axes[k].Name] = v
-		}
+	axes := t.Axes()
+	for k, v := range t.Combination(i) {
+		values["matrix."+axes[k]] = v
 	}
 	return values
 }

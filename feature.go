@@ -101,7 +101,7 @@ func (t *TaskSpec) uses(feature string) bool {
 	case FeatureNetwork:
 		return t.Network == NetworkNone || t.Network == NetworkAllowlist
 	default: // FeatureElement
-		return t.Array != nil || t.Matrix != nil
+		return t.Array != nil || t.Matrix != nil || t.Sweep != nil
 	}
 }
 

@@ -11,7 +11,7 @@ const DefaultProject = "default"
 
 // Normalize returns a copy of s with defaults set: the name, project, priority and failure policy, and each
 // stage's name, kind and, with an image, isolation. It removes the / at the end of a checkpoint's
-// path. Defaults that apply while a task runs (retries, kill, disconnect) are not set. The copy
+// path, and makes a grid search a matrix. Defaults that apply while a task runs (retries, kill, disconnect) are not set. The copy
 // shares values below the stages with s: do not modify either in depth.
 func (s *Spec) Normalize() *Spec {
 	n := *s
@@ -34,6 +34,11 @@ func (s *Spec) Normalize() *Spec {
 			t.Name = "task"
 			if len(n.Tasks) > 1 {
 				t.Name = fmt.Sprintf("stage-%d", i+1)
+			}
+		}
+		if t.Sweep != nil && t.Sweep.Search == SearchGrid && t.Matrix == nil && t.Sweep.Trials == 0 && t.Sweep.Seed == 0 {
+			if m := t.Sweep.grid(); m != nil {
+				t.Matrix, t.Sweep = m, nil
 			}
 		}
 		if t.Kind == "" {

@@ -57,6 +57,7 @@ type TaskSpec struct {
 	When         string            `json:"when,omitempty"`  // succeeded (default), failed, always, or an expression over results of other stages
 	Array        *Array            `json:"array,omitempty"`
 	Matrix       *Matrix           `json:"matrix,omitempty"`
+	Sweep        *Sweep            `json:"sweep,omitempty"`
 	Files        string            `json:"files,omitempty"` // a local folder; once submitted, sha256:… of a Tree
 	Run          *Command          `json:"run,omitempty"`
 	Script       *Script           `json:"script,omitempty"`

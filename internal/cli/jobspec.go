@@ -117,6 +117,8 @@ func formatElements(t *muster.TaskSpec) string {
 		return "array " + t.Array.String()
 	case t.Gang != nil:
 		return fmt.Sprintf("gang of %d", t.Gang.Size)
+	case t.Sweep != nil:
+		return term.Sanitize(fmt.Sprintf("sweep of %s, %d trials", strings.Join(slices.Sorted(maps.Keys(t.Sweep.Parameters)), ", "), t.Sweep.Trials))
 	case t.Matrix != nil:
 		var axes []string
 		for _, a := range t.Matrix.Axes {

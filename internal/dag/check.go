@@ -182,15 +182,12 @@ func (c *checker) checkElementRef(path, body string) (message, hint string) {
 	if !isAxis {
 		return "", ""
 	}
-	if t.Matrix == nil {
+	axes := t.Axes()
+	switch {
+	case axes == nil:
 		return "this stage has no matrix", ""
-	}
-	var axes []string
-	for _, a := range t.Matrix.Axes {
-		if a.Name == name {
-			return "", ""
-		}
-		axes = append(axes, a.Name)
+	case slices.Contains(axes, name):
+		return "", ""
 	}
 	if near := muster.Nearest(name, axes); near != "" {
 		hint = "did you mean ${matrix." + near + "}?"

@@ -165,11 +165,11 @@ func (r reference) elementPosition(t *muster.TaskSpec) (int, error) {
 // checkSource returns why no task of a stage has what r takes of it, as far as it is known before it ran.
 func (r reference) checkSource(t *muster.TaskSpec) error {
 	switch {
-	case r.field == fieldMatrix && t.Matrix == nil:
+	case r.field == fieldMatrix && t.Axes() == nil:
 		return muster.Errorf(muster.Invalid, "stage %s has no matrix", r.stage)
 	case r.field == fieldMatrix && len(r.path) > 0:
 		axis := strings.Join(r.path, ".")
-		if !slices.ContainsFunc(t.Matrix.Axes, func(a muster.Axis) bool { return a.Name == axis }) {
+		if !slices.Contains(t.Axes(), axis) {
 			return muster.Errorf(muster.Invalid, "the matrix of stage %s has no axis %s", r.stage, muster.Truncate(axis))
 		}
 	case r.field == fieldItem && !t.DynamicArray() && (t.Array == nil || t.Array.Items == nil):

@@ -232,8 +232,9 @@ func (p source) value(s *muster.TaskSpec, element int, t *muster.Task) (any, err
 // matrixValue returns the value of an element of a matrix on an axis, or an object with those on all axes.
 func matrixValue(s *muster.TaskSpec, element int, axis []string) any {
 	all := map[string]any{}
-	for k, v := range s.Matrix.At(int64(element)) {
-		all[s.Matrix.Axes[k].Name] = parseScalar(v)
+	axes := s.Axes()
+	for k, v := range s.Combination(element) {
+		all[axes[k]] = parseScalar(v)
 	}
 	if len(axis) > 0 {
 		return all[strings.Join(axis, ".")]

@@ -87,10 +87,10 @@ func (l *fields) add(name, value string) {
 // addSpec adds the fields of a spec, and those of its objects.
 func (l *fields) addSpec(t *muster.TaskSpec) error {
 	c := *t
-	c.Name, c.Needs, c.When = "", nil, ""               // when it runs
-	c.Array, c.Matrix, c.Inputs = nil, nil, nil         // as far as it is the task's: see Compute
-	c.Timeout, c.QueueTimeout, c.LogCap = 0, 0, 0       // how long
-	c.Retries, c.Kill = muster.Retries{}, muster.Kill{} // what happens when it fails or is stopped
+	c.Name, c.Needs, c.When = "", nil, ""                     // when it runs
+	c.Array, c.Matrix, c.Sweep, c.Inputs = nil, nil, nil, nil // as far as it is the task's: see Compute
+	c.Timeout, c.QueueTimeout, c.LogCap = 0, 0, 0             // how long
+	c.Retries, c.Kill = muster.Retries{}, muster.Kill{}       // what happens when it fails or is stopped
 	c.Disconnect, c.Checkpoint = muster.Disconnect{}, nil
 	c.Cache, c.SignedBy = 0, ""
 	parts, err := object(c)

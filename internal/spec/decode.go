@@ -360,6 +360,14 @@ func (d *decoder) decodeSpecial(n *node, v reflect.Value, path string) bool {
 			*target = muster.Command{Argv: append([]string{}, argv...)}
 			return true
 		}
+	case *muster.SweepParameter:
+		if n.kind == list {
+			d.decodeList(n, reflect.ValueOf(&target.Values).Elem(), path)
+			return true
+		}
+		if n.kind == object {
+			return false
+		}
 	case *muster.Matrix:
 		if n.kind == object {
 			d.decodeMatrix(n, target, path)

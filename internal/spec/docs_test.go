@@ -34,7 +34,7 @@ func fields(t reflect.Type, prefix string) []string {
 		return nil
 	}
 	switch reflect.New(t).Interface().(type) {
-	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount, *muster.Secret: // a short form, and fields
+	case *muster.Script, *muster.Checkpoint, *muster.Gang, *muster.Mount, *muster.Secret, *muster.SweepParameter: // a short form, and fields
 	case json.Unmarshaler:
 		return nil
 	}

@@ -84,8 +84,8 @@ func (v *validator) distributed(t *muster.TaskSpec) {
 		v.add("gang.size", "", "%d is not a number of members: write 1 to %d", g.Size, muster.MaxGangSize)
 	}
 	v.optional("gang.on_loss", g.OnLoss, muster.GangRestart, muster.GangEnd)
-	if t.Array != nil || t.Matrix != nil {
-		v.add("gang", "use a separate stage for each gang", "a gang cannot have an array or a matrix")
+	if t.Array != nil || t.Matrix != nil || t.Sweep != nil {
+		v.add("gang", "use a separate stage for each gang", "a gang cannot have an array, a matrix or a sweep")
 	}
 	switch {
 	case t.Network == muster.NetworkNone, t.Network == muster.NetworkAllowlist:

@@ -177,6 +177,9 @@ func (v *validator) elements(t *muster.TaskSpec) {
 			v.add("array", "", "%d tasks are too many, the maximum is %d", n, muster.MaxTasks)
 		}
 	}
+	if t.Sweep != nil {
+		v.sweep(t)
+	}
 	if t.Matrix == nil {
 		return
 	}
@@ -189,15 +192,19 @@ func (v *validator) elements(t *muster.TaskSpec) {
 	seen := make(map[string]bool)
 	for _, a := range t.Matrix.Axes {
 		at := "matrix." + muster.Truncate(a.Name)
-		if !envPattern.Get().MatchString(a.Name) || len(a.Name) > muster.MaxNameSize {
-			v.add(at, "", "invalid axis name: use letters, digits and _, at most %d, not a digit first", muster.MaxNameSize)
-		}
+		v.axisName(at, a.Name)
 		if lower := strings.ToLower(a.Name); seen[lower] {
 			v.add(at, "", "duplicate axis")
 		} else {
 			seen[lower] = true
 		}
 		v.axis(at, a.Values)
+	}
+}
+
+func (v *validator) axisName(at, name string) {
+	if !envPattern.Get().MatchString(name) || len(name) > muster.MaxNameSize {
+		v.add(at, "", "invalid axis name: use letters, digits and _, at most %d, not a digit first", muster.MaxNameSize)
 	}
 }
 

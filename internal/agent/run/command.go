@@ -55,6 +55,9 @@ func firstLine(text []byte) string {
 
 // ElementEnv returns $MUSTER_INDEX and the $MUSTER_MATRIX_… entries of an element.
 func ElementEnv(spec *muster.TaskSpec, element string) (string, []string) {
+	if spec.Sweep != nil {
+		return trialEnv(spec, element)
+	}
 	if spec.Matrix == nil {
 		return cmp.Or(element, "0"), nil
 	}
@@ -70,6 +73,20 @@ func ElementEnv(spec *muster.TaskSpec, element string) (string, []string) {
 		env = append(env, "MUSTER_MATRIX_"+envName(axis.Name)+"="+axis.Values[indices[i]])
 	}
 	return strconv.Itoa(index), env
+}
+
+// trialEnv is ElementEnv of a random search.
+func trialEnv(spec *muster.TaskSpec, element string) (string, []string) {
+	trial, ok := spec.Sweep.Trial(element)
+	if !ok {
+		return "0", nil
+	}
+	var env []string
+	axes := spec.Axes()
+	for i, v := range spec.Combination(trial) {
+		env = append(env, "MUSTER_MATRIX_"+envName(axes[i])+"="+v)
+	}
+	return strconv.Itoa(trial), env
 }
 
 // matchElement returns the index of each axis' value in a text such as "lr=0.1,seed=2", nil if none fits. Values may contain

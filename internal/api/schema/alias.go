@@ -26,6 +26,7 @@ func Alias(r huma.Registry) {
 	registerAlias[muster.Secret](r)
 	registerAlias[muster.Array](r)
 	registerAlias[muster.Matrix](r)
+	registerAlias[muster.SweepParameter](r)
 	registerAlias[muster.Reason](r)
 }
 
@@ -119,11 +120,15 @@ func specSchema(r huma.Registry, v any) *huma.Schema {
 		}
 	case muster.Array:
 		return &huma.Schema{Type: huma.TypeString, Description: "numbers and ranges, one task per number, or a reference to a list", Examples: []any{"1-1000", "0-9,20,30-39:3", "${prepare.result.shards}"}}
+	case muster.SweepParameter:
+		return &huma.Schema{
+			Description: "a list is the values",
+			AnyOf:       []*huma.Schema{{Type: huma.TypeArray, Items: scalar()}, r.Schema(reflect.TypeFor[sweepParameter](), true, "")},
+		}
 	case muster.Matrix:
-		value := &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}, {Type: huma.TypeBoolean}}}
 		return &huma.Schema{
 			Type: huma.TypeObject, Description: "one task per combination; an axis is a list of values or a string of ranges",
-			AdditionalProperties: &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeArray, Items: value}}},
+			AdditionalProperties: &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeArray, Items: scalar()}}},
 		}
 	default:
 		return &huma.Schema{}
@@ -132,11 +137,17 @@ func specSchema(r huma.Registry, v any) *huma.Schema {
 
 // The types of package muster without their JSON methods.
 type (
-	script     muster.Script
-	checkpoint muster.Checkpoint
-	gang       muster.Gang
-	taskSecret muster.Secret
+	script         muster.Script
+	checkpoint     muster.Checkpoint
+	gang           muster.Gang
+	taskSecret     muster.Secret
+	sweepParameter muster.SweepParameter
 )
+
+// scalar returns the schema of a value of a matrix.
+func scalar() *huma.Schema {
+	return &huma.Schema{AnyOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}, {Type: huma.TypeBoolean}}}
+}
 
 func stringEnum[T ~string](list []T) *huma.Schema {
 	s := &huma.Schema{Type: huma.TypeString}

@@ -50,7 +50,7 @@ func findElements(job *muster.Job, stage, elements string) ([]client.Span, error
 			}
 			spans = append(spans, found...)
 		}
-	} else if spec.Matrix != nil && strings.Contains(elements, "=") {
+	} else if spec.Axes() != nil && strings.Contains(elements, "=") {
 		spans = combinations(spec, elements)
 	} else if err != nil {
 		return nil, err
@@ -134,12 +134,12 @@ func positions(spec *muster.TaskSpec, r muster.Range) []client.Span {
 	return spans
 }
 
-// combinations returns the positions of the elements of a matrix with a name such as lr=0.1,seed=2, or with these values of some axes.
+// combinations returns the positions of the elements of a matrix or sweep with a name such as lr=0.1,seed=2, or with these values of some axes.
 func combinations(spec *muster.TaskSpec, name string) []client.Span {
-	want := map[string]string{}
+	want, axes := map[string]string{}, spec.Axes()
 	for pair := range strings.SplitSeq(name, ",") {
 		axis, value, _ := strings.Cut(pair, "=")
-		if slices.ContainsFunc(spec.Matrix.Axes, func(a muster.Axis) bool { return a.Name == axis }) {
+		if slices.Contains(axes, axis) {
 			want[axis] = value
 		} else {
 			want = nil // a value with a comma: only the whole name matches
@@ -149,8 +149,8 @@ func combinations(spec *muster.TaskSpec, name string) []client.Span {
 	var spans []client.Span
 	for i := range spec.Size() {
 		match := want != nil
-		for k, value := range spec.Matrix.At(int64(i)) {
-			if v, has := want[spec.Matrix.Axes[k].Name]; has && v != value {
+		for k, value := range spec.Combination(i) {
+			if v, has := want[axes[k]]; has && v != value {
 				match = false
 			}
 		}
@@ -173,6 +173,8 @@ func describeElements(spec *muster.TaskSpec) string {
 		return "its array is " + muster.Truncate(spec.Array.String())
 	case spec.Matrix != nil:
 		return "its matrix has elements such as " + muster.Truncate(spec.Element(0))
+	case spec.Sweep != nil:
+		return "its sweep has elements such as " + muster.Truncate(spec.Element(0))
 	default:
 		return "its gang has the ranks " + muster.Range{First: 0, Last: int64(spec.Size()) - 1, Step: 1}.String()
 	}

@@ -156,9 +156,10 @@ func (r row) params() []field {
 	}
 	_, spec := r.group()
 	switch {
-	case spec.Matrix != nil:
-		for i, v := range spec.Matrix.At(int64(at)) {
-			fields = append(fields, field{"param." + spec.Matrix.Axes[i].Name, literal(v)})
+	case spec.Axes() != nil:
+		axes := spec.Axes()
+		for i, v := range spec.Combination(at) {
+			fields = append(fields, field{"param." + axes[i], literal(v)})
 		}
 	case spec.Array != nil && at < len(spec.Array.Items):
 		fields = flatten(fields, "item", spec.Array.Items[at], 0)

@@ -175,6 +175,15 @@ func schemaOf(t reflect.Type, path string, rows map[string]row) object {
 	case reflect.TypeFor[muster.Matrix]():
 		axis := object{"anyOf": []any{object{"type": "string", "pattern": arrayPattern}, object{"type": "array", "minItems": 1, "items": text()}}}
 		return object{"type": "object", "minProperties": 1, "propertyNames": object{"pattern": namePattern}, "additionalProperties": axis}
+	case reflect.TypeFor[muster.SweepParameter]():
+		values := object{"type": "array", "minItems": 1, "maxItems": muster.MaxAxisValues, "items": text()}
+		declaration := structOf(t, path, rows)
+		properties, _ := declaration["properties"].(object)
+		properties["values"] = annotate(maps.Clone(values), rows[path+".values"])
+		for _, name := range []string{"min", "max"} {
+			properties[name] = annotate(object{"type": "number"}, rows[path+"."+name])
+		}
+		return object{"anyOf": []any{values, declaration}}
 	case reflect.TypeFor[muster.Param]():
 		declaration := structOf(t, path, rows)
 		properties, _ := declaration["properties"].(object)

@@ -3,7 +3,7 @@ import type { Job, Task } from "@/api/types";
 type Stage = Readonly<Record<string, unknown>>;
 
 const stagesOf = (job: Job | undefined) => (job?.spec?.tasks ?? []) as readonly Stage[];
-const hasElements = (s: Stage | undefined) => s !== undefined && [s.array, s.matrix, s.gang].some((x) => x !== undefined && x !== null);
+const hasElements = (s: Stage | undefined) => s !== undefined && [s.array, s.matrix, s.sweep, s.gang].some((x) => x !== undefined && x !== null);
 
 /**
  * The name of a task as the command line writes it: 17_57 for the element of the only array, matrix or gang of a job, 17.train.57 if the job
@@ -13,7 +13,7 @@ export function taskAddress(job: Job | undefined, task: Pick<Task, "id" | "index
   const stages = stagesOf(job);
   const group = job?.groups?.[task.group];
   if (!job || !group || !task.element || !hasElements(stages[group.index])) return task.id;
-  const number = stages[group.index]?.matrix ? String(task.index - group.first) : task.element;
+  const number = stages[group.index]?.matrix || stages[group.index]?.sweep ? String(task.index - group.first) : task.element;
   return stages.filter(hasElements).length === 1 ? `${job.id}_${number}` : `${job.id}.${group.name}.${number}`;
 }
 

@@ -30,7 +30,7 @@ export default function Results({ job, search, set }: TabProps) {
   const navigate = useNavigate();
   const groups = job.groups ?? [];
   const named = groups.find((g) => g.name === search.stage);
-  const sweep = groups.find((g) => job.spec?.tasks?.[g.index]?.matrix) ?? groups.reduce((a, b) => (b.size > (a?.size ?? 0) ? b : a), groups[0]);
+  const sweep = groups.find((g) => job.spec?.tasks?.[g.index]?.matrix || job.spec?.tasks?.[g.index]?.sweep) ?? groups.reduce((a, b) => (b.size > (a?.size ?? 0) ? b : a), groups[0]);
   const stage = named ?? sweep;
   const { list, feed } = useTasks(job.id, { numbers: stage && groups.length > 1 ? `${stage.first}-${stage.first + stage.size - 1}` : undefined, page: 1000, auto, max: maxRuns });
   const axes = useMemo(() => axisNames(job.spec?.tasks?.[stage?.index ?? 0]?.matrix), [job.spec, stage?.index]);
