@@ -1932,6 +1932,7 @@ export interface components {
             secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             signed_by?: string;
             stdin?: string;
+            sweep?: components["schemas"]["Sweep"];
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
@@ -3257,6 +3258,26 @@ export interface components {
             /** @description names of states; runs and packed have positions in this list */
             states: string[];
         };
+        Sweep: {
+            parameters: {
+                [key: string]: (string | number | boolean)[] | components["schemas"]["SweepParameter"];
+            };
+            search: string;
+            /** Format: int64 */
+            seed?: number;
+            /** Format: int64 */
+            trials?: number;
+        };
+        SweepParameter: {
+            log?: boolean;
+            /** Format: double */
+            max?: number;
+            /** Format: double */
+            min?: number;
+            /** Format: double */
+            step?: number;
+            values?: string[] | null;
+        };
         Task: {
             artifacts?: components["schemas"]["Artifact"][] | null;
             /**
@@ -3437,6 +3458,7 @@ export interface components {
             secrets?: (string | components["schemas"]["TaskSecret"])[] | null;
             signed_by?: string;
             stdin?: string;
+            sweep?: components["schemas"]["Sweep"];
             /**
              * @description seconds, or a string such as 90s, 10m, 1h30m or 7d
              * @example 90
