@@ -12,7 +12,9 @@ import (
 
 // HasElements reports whether the stage is an array, a matrix, a sweep or a gang. Its tasks
 // have element names, even if there is only one.
-func (t *TaskSpec) HasElements() bool { return t.Array != nil || t.Matrix != nil || t.Sweep != nil || t.Gang != nil }
+func (t *TaskSpec) HasElements() bool {
+	return t.Array != nil || t.Matrix != nil || t.Sweep != nil || t.Gang != nil
+}
 
 // Size returns the number of tasks of the stage, 1 for a plain one. Its cost does
 // not depend on the array's size.

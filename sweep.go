@@ -89,7 +89,7 @@ func (p *SweepParameter) at(i int) string {
 	if p.Values != nil {
 		return p.Values[i]
 	}
-	return formatParameter(min(p.Min+float64(i)*p.Step, p.Max))
+	return formatParameter(min(p.Min+float64(float64(i)*p.Step), p.Max), 12) // a product that is converted is not fused with the sum: the same on all processors
 }
 
 // draw returns the value for u, from 0 to 1 without 1.
@@ -98,18 +98,19 @@ func (p *SweepParameter) draw(u float64) string {
 	case n > 0:
 		return p.at(min(int(u*float64(n)), n-1))
 	case p.Log:
-		return formatParameter(min(max(math.Exp(math.Log(p.Min)+u*(math.Log(p.Max)-math.Log(p.Min))), p.Min), p.Max))
+		// math.Exp and math.Log may differ in the last bit between processors, which 9 digits hide.
+		return formatParameter(min(max(math.Exp(math.Log(p.Min)+float64(u*(math.Log(p.Max)-math.Log(p.Min)))), p.Min), p.Max), 9)
 	default:
-		return formatParameter(p.Min + u*(p.Max-p.Min))
+		return formatParameter(p.Min+float64(u*(p.Max-p.Min)), 12)
 	}
 }
 
-// formatParameter writes whole numbers without exponent, and others with 12 digits, without the error of adding steps such as 0.1.
-func formatParameter(f float64) string {
+// formatParameter writes whole numbers without exponent, and others rounded to digits, without the error of adding steps such as 0.1.
+func formatParameter(f float64, digits int) string {
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.FormatFloat(f+0, 'f', 0, 64) // no -0
 	}
-	return strconv.FormatFloat(f, 'g', 12, 64)
+	return strconv.FormatFloat(f, 'g', digits, 64)
 }
 
 // grid returns the matrix of a SearchGrid, nil if a parameter has not 1 to MaxAxisValues values.
