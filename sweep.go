@@ -55,9 +55,11 @@ func (p *SweepParameter) UnmarshalJSON(b []byte) error {
 		return Errorf(Invalid, `%s is not a parameter: write a list such as [relu, gelu], or an object such as {"min": 1, "max": 8}`, Truncate(string(b)))
 	}
 	var plain struct {
-		Values         json.RawMessage
-		Min, Max, Step float64
-		Log            bool
+		Values json.RawMessage `json:"values"`
+		Min    float64         `json:"min"`
+		Max    float64         `json:"max"`
+		Step   float64         `json:"step"`
+		Log    bool            `json:"log"`
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
