@@ -665,6 +665,14 @@ return nil, err
 		guard: `if v.Spec.Signature != nil {`, without: `if false {`,
 	},
 	{
+		tests: []string{"TestTheResultCacheOfAProjectIsItsOwn"}, file: "internal/store/sqlite/cache.go",
+		guard: `" FROM cache_entry WHERE project = ? AND key = ?"`, without: `" FROM cache_entry WHERE ? <> '' AND key = ?"`,
+	},
+	{
+		tests: []string{"TestTheResultCacheOfAProjectIsItsOwn"}, file: "internal/api/resultcache.go",
+		guard: `if err := auth.Can(principalOf(ctx), auth.RemoveJobs, auth.Object{Project: in.Project}); err != nil {`, without: `if err := error(nil); err != nil {`,
+	},
+	{
 		tests: []string{"TestListsOfKeysHaveNoSecrets"}, file: "internal/auth/token.go",
 		guard: "const prefixRandom = 4", without: "const prefixRandom = 5",
 	},
