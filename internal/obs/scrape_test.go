@@ -45,6 +45,9 @@ func TestScrape(t *testing.T) {
 	c.Await("the metrics say what happened", 30*time.Second, func() error {
 		server, _ = scrape(t, "http://"+serverAddr+"/metrics", "")
 		worker, _ = scrape(t, "http://"+workerAddr+"/metrics", "")
+		if server["muster_retention_last_pass_timestamp_seconds"] == 0 {
+			return errors.New("the first retention pass has not ended")
+		}
 		return errors.Join(server.check(map[string]float64{
 			`muster_jobs_submitted_total`:                                                3,
 			`muster_tasks{state="succeeded"}`:                                            1,
