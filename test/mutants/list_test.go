@@ -267,8 +267,8 @@ return nil, err
 		tests: []string{"TestARestartedWorkerIsNoCopy"}, file: "internal/engine/copies.go",
 		guard: `case <-old.closed:
 	case <-timeout.C:`, without: `case <-old.closed:
-		return nil, e.quarantine(ctx, h, old)
-	case <-timeout.C:`,
+	case <-timeout.C:
+		return nil, e.quarantine(ctx, h, old)`,
 	},
 	{
 		tests: []string{"TestJoinTokensWorkAsOftenAsTheySay"}, file: "internal/store/sqlite/keys.go",
