@@ -155,9 +155,9 @@ func (r row) params() []field {
 		return fields
 	}
 	_, spec := r.group()
+	axes := spec.Axes()
 	switch {
-	case spec.Axes() != nil:
-		axes := spec.Axes()
+	case axes != nil:
 		for i, v := range spec.Combination(at) {
 			fields = append(fields, field{"param." + axes[i], literal(v)})
 		}
